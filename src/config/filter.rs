@@ -1,0 +1,97 @@
+//! Which tables a job asks for.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::change::TableId;
+
+/// Patterns over `database.table`, in order: `shop.*` selects, `!shop.tmp_*` takes away; the last pattern
+/// that matches decides. `*` does not match a dot.
+#[derive(Debug, Clone)]
+pub struct TableFilter {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Debug, Clone)]
+struct Pattern {
+    text: String,
+    selects: bool,
+    glob: GlobMatcher,
+}
+
+/// A pattern that is not `database.table`, each a glob.
+#[derive(Debug, thiserror::Error)]
+#[error("\"{pattern}\" is not a table pattern: write database.table, with * for any name (shop.*, !shop.tmp_*)")]
+pub struct InvalidPattern {
+    pub pattern: String,
+}
+
+/// Schemas of the servers themselves, never captured by a pattern with a `*` in place of the database.
+const SYSTEM_DATABASES: [&str; 4] = ["mysql", "information_schema", "performance_schema", "sys"];
+
+impl TableFilter {
+    /// # Errors
+    /// The first pattern that is not one.
+    pub fn new<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Result<Self, InvalidPattern> {
+        let patterns = patterns.into_iter().map(|text| Pattern::new(text.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Self { patterns })
+    }
+
+    pub fn matches(&self, table: &TableId) -> bool {
+        if SYSTEM_DATABASES.contains(&table.database.to_ascii_lowercase().as_str()) {
+            return false;
+        }
+        // A slash separates the names for the glob, so that a dot inside a quoted name is an ordinary character.
+        let path = format!("{}/{}", table.database, table.table);
+        self.patterns.iter().rev().find(|pattern| pattern.glob.is_match(&path)).is_some_and(|pattern| pattern.selects)
+    }
+
+    /// The patterns as they were typed.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.patterns.iter().map(|pattern| pattern.text.as_str())
+    }
+}
+
+impl Pattern {
+    fn new(text: &str) -> Result<Self, InvalidPattern> {
+        let invalid = || InvalidPattern { pattern: text.to_string() };
+        let glob = text.strip_prefix('!').unwrap_or(text);
+        let (database, table) = glob.split_once('.').ok_or_else(invalid)?;
+        if database.is_empty() || table.is_empty() {
+            return Err(invalid());
+        }
+        let glob = GlobBuilder::new(&format!("{database}/{table}"))
+            .literal_separator(true)
+            .build()
+            .map_err(|_| invalid())?
+            .compile_matcher();
+        Ok(Self { text: text.to_string(), selects: !text.starts_with('!'), glob })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(patterns: &[&str], table: (&str, &str), expected: bool) {
+        let filter = TableFilter::new(patterns).expect("patterns are valid");
+        assert_eq!(filter.matches(&TableId::new(table.0, table.1)), expected, "{patterns:?} {table:?}");
+    }
+
+    #[test]
+    fn the_last_pattern_that_matches_decides() {
+        check(&["shop.*"], ("shop", "orders"), true);
+        check(&["shop.*", "!shop.tmp_*"], ("shop", "tmp_1"), false);
+        check(&["!shop.tmp_*", "shop.*"], ("shop", "tmp_1"), true);
+        check(&["shop.*"], ("shop2", "orders"), false);
+        check(&["*.*"], ("mysql", "user"), false);
+        check(&["s*.*"], ("shop", "a.b"), true);
+        check(&[], ("shop", "orders"), false);
+    }
+
+    #[test]
+    fn a_pattern_without_two_names_is_refused() {
+        for text in ["orders", ".orders", "shop.", "!", "shop.[a"] {
+            assert!(TableFilter::new([text]).is_err(), "{text}");
+        }
+    }
+}

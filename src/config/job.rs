@@ -1,0 +1,119 @@
+//! The checked job: every value present and valid.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::TableFilter;
+
+/// One job file, checked and complete.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The job's name: letters, digits, `-` and `_`. It is part of every commit's `txn` and of the ledger's path.
+    pub name: String,
+    pub source: SourceConfig,
+    pub lake: LakeConfig,
+    pub run: RunConfig,
+    /// Keys given by hand, for tables whose own key the source does not tell: table name `database.table` to
+    /// column names.
+    pub keys: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Debug, Clone)]
+pub enum SourceConfig {
+    /// A live MySQL or MariaDB server.
+    Mysql(MysqlConfig),
+    /// Binlog files on a local folder.
+    BinlogFiles(BinlogFilesConfig),
+}
+
+#[derive(Debug, Clone)]
+pub struct MysqlConfig {
+    pub host: String,
+    pub port: u16,
+    pub user: String,
+    pub password: Secret,
+    pub tls: TlsMode,
+    pub tables: TableFilter,
+    pub snapshot: SnapshotConfig,
+    /// How reading resumes.
+    pub resume: ResumeBy,
+    /// The id under which Alluvium registers as a replica; unique among the server's replicas.
+    pub server_id: u32,
+}
+
+/// TLS to the server: `Required` encrypts, `Verified` also checks the certificate and host name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    Disabled,
+    Required,
+    Verified,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeBy {
+    /// By GTID set where the server has GTIDs, else by position.
+    Auto,
+    Gtid,
+    Position,
+}
+
+#[derive(Debug, Clone)]
+pub struct BinlogFilesConfig {
+    /// In log order.
+    pub files: Vec<PathBuf>,
+    pub tables: TableFilter,
+}
+
+#[derive(Debug, Clone)]
+pub struct SnapshotConfig {
+    pub mode: SnapshotMode,
+    pub split_rows: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotMode {
+    /// Load the rows that are there, then follow the log.
+    Initial,
+    /// Follow the log only; tables start empty.
+    Never,
+}
+
+#[derive(Debug, Clone)]
+pub struct LakeConfig {
+    /// The lake's root: a `file://` or `s3://` URL that ends in a slash.
+    pub url: url::Url,
+    /// Options of the object store (`aws_endpoint`, ...), as object_store names them.
+    pub options: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct RunConfig {
+    /// What all buffers together may hold, in bytes.
+    pub memory_bytes: usize,
+    /// A batch closes at the first transaction boundary at which it holds this many rows,
+    pub batch_rows: usize,
+    /// or is this old.
+    pub batch_age: Duration,
+}
+
+/// Text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one call that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}

@@ -1,0 +1,52 @@
+//! The shape of a table, independent of any source or store. Pure: no I/O.
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use crate::change::TableId;
+
+mod data_type;
+
+/// One column of a source table and the Arrow type that its values have everywhere in Alluvium.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    #[serde(with = "data_type")]
+    pub data_type: DataType,
+    /// Whether the source allows null. The lake's column is nullable unless it is part of the key, so that
+    /// a value that has no equal there (a zero date) can be null.
+    pub nullable: bool,
+    /// The type as the source writes it, with all that decoding needs: `varchar(20) character set latin1`,
+    /// `enum('a','b')`. Its grammar belongs to the source.
+    pub source_type: String,
+}
+
+/// A source table as it stands from one position of the log on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableSchema {
+    pub table: TableId,
+    /// In the source's order, which is also the order of the values in its log.
+    pub columns: Vec<Column>,
+    /// Indexes into `columns` of the key, in key order. Never empty.
+    pub key: Vec<usize>,
+    /// 1 for the first shape that Alluvium saw of the table, then counted up.
+    pub version: u32,
+}
+
+impl TableSchema {
+    /// The Arrow schema of a change batch: all fields nullable.
+    pub fn arrow_schema(&self) -> SchemaRef {
+        let fields = self.columns.iter().map(|column| Field::new(&column.name, column.data_type.clone(), true));
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// The names of the key columns, in key order.
+    pub fn key_names(&self) -> Vec<&str> {
+        self.key.iter().map(|index| self.columns[*index].name.as_str()).collect()
+    }
+
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+    }
+}

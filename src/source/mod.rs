@@ -1,0 +1,170 @@
+//! What the pipeline asks of a source. One folder per source beside this file; a source never sees the
+//! lake, and the pipeline sees no more of a source than these traits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::change::{ChangeBatch, ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::schema::TableSchema;
+
+pub mod mysql;
+
+/// What a stream of changes yields, in log order.
+#[derive(Debug)]
+pub enum SourceEvent {
+    /// Rows of a transaction that may still be open. They count once a [`SourceEvent::Boundary`] follows.
+    Rows(ChangeBatch),
+    /// Everything up to here is committed, and reading may restart here.
+    Boundary(Boundary),
+    /// The open transaction was rolled back, wholly or to a savepoint: of the `Rows` events since the last
+    /// boundary only the first `keep` remain.
+    Discard { keep: usize },
+    /// From here on the table has this schema (a new table: the first one). Comes straight after the
+    /// boundary that ends all before it, and again after a restart from that boundary, unless the schemas
+    /// given to [`Source::stream`] already say the same.
+    Schema(SchemaChange),
+    /// The table cannot be followed any further; its changes are left out from here on. Comes straight
+    /// after a boundary. All other tables go on.
+    TableStopped(TableStopped),
+}
+
+/// A point between two transactions.
+#[derive(Debug, Clone)]
+pub struct Boundary {
+    pub resume: ResumePoint,
+    /// Commit time of the transaction that ends here, in microseconds since 1970-01-01 UTC; `None` where
+    /// no transaction ends (a new log file, a heartbeat).
+    pub commit_time_us: Option<i64>,
+}
+
+/// A new shape of a table, or a new table.
+#[derive(Debug, Clone)]
+pub struct SchemaChange {
+    pub schema: Arc<TableSchema>,
+    pub position: SourcePosition,
+    /// The statement that made the change, where the log carries it.
+    pub statement: Option<String>,
+}
+
+/// Why a table was taken out, in words for its owner: what was found, and what to do.
+#[derive(Debug, Clone)]
+pub struct TableStopped {
+    pub table: TableId,
+    pub position: SourcePosition,
+    pub reason: String,
+}
+
+/// A table that the source has and the job asks for.
+#[derive(Debug, Clone)]
+pub struct DiscoveredTable {
+    pub table: TableId,
+    /// The schema, or why the table cannot be captured (no primary key, ...).
+    pub schema: Result<TableSchema, String>,
+    /// The source's own estimate.
+    pub rows_estimated: Option<u64>,
+}
+
+/// The key of the last row of a split, in the source's own notation: only the source reads it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct SplitKey(pub String);
+
+/// One key range of a table's first load. Each row is in the state that it had at some moment between `low`
+/// and `high`: replaying the log from `low` to `high` over the rows, by key, gives the table at `high`.
+#[derive(Debug)]
+pub struct Split {
+    /// Noted before the rows were read.
+    pub low: ResumePoint,
+    /// Noted after the rows were read.
+    pub high: ResumePoint,
+    /// In key order (the source's), all with [`crate::change::Operation::Read`].
+    pub rows: Vec<ChangeBatch>,
+    /// The split's upper end, included; `None` for the last split, which has no end.
+    pub last_key: Option<SplitKey>,
+}
+
+/// How an error of a source is to be met. Decided where the error is made, used in one place: the retry
+/// and exit-code rules of the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceErrorKind {
+    /// The connection broke, the server is down: trying again may help.
+    Unavailable,
+    /// Something that its owner must mend: password, grants, server settings, the job file.
+    Misconfigured,
+    /// The log no longer holds the position, or it is another log.
+    Lost,
+    /// The log holds bytes that make no sense.
+    Corrupt,
+}
+
+/// A failure of the source, with what was found, what was expected, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    pub kind: SourceErrorKind,
+    pub message: String,
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl SourceError {
+    pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    pub fn caused_by(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(cause.into());
+        self
+    }
+}
+
+/// A database, or its log on disk. Cheap to make: nothing is opened before the first call.
+#[async_trait]
+pub trait Source: Send + Sync {
+    /// Which log this is. Asks the source; compared at every connect.
+    async fn identity(&self) -> Result<SourceIdentity, SourceError>;
+
+    /// Where a job without state starts to read: the present end of a live log, the beginning of log files.
+    async fn start(&self) -> Result<ResumePoint, SourceError>;
+
+    /// The present end of the log.
+    async fn head(&self) -> Result<ResumePoint, SourceError>;
+
+    /// Whether the log still holds what follows `from`.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Lost`] with the oldest position that is left, if it does not.
+    async fn check_held(&self, from: &ResumePoint) -> Result<(), SourceError>;
+
+    /// The tables that the job asks for, as they are now; empty for a source that has no catalogue.
+    async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError>;
+
+    /// The changes after `from`. `schemas` are the captured tables as they were at `from`; a selected table
+    /// that is not among them is announced by a [`SourceEvent::Schema`] before its first row.
+    async fn stream(
+        &self,
+        from: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError>;
+
+    /// Reads at most `rows_max` rows whose keys come after `after`, in the source's key order, without a lock.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files).
+    async fn read_split(
+        &self,
+        schema: &Arc<TableSchema>,
+        after: Option<&SplitKey>,
+        rows_max: usize,
+    ) -> Result<Split, SourceError>;
+}
+
+/// A running read of the log. Dropping it closes the connection.
+#[async_trait]
+pub trait ChangeStream: Send {
+    /// The next event. `None` at the end of log files; a live source waits, and gives a boundary at least
+    /// every second so that the caller sees how far the log has been read. Cancel safe: a dropped call loses nothing.
+    async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError>;
+}

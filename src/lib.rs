@@ -8,5 +8,6 @@ pub mod batch;
 pub mod change;
 pub mod config;
 pub mod failpoint;
+pub mod lake;
 pub mod schema;
 pub mod source;

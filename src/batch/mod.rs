@@ -1,50 +1,25 @@
-//! Micro-batches. (Stand-in for the lake's tests until the batch branch is merged.)
+//! Micro-batches: whole transactions of many tables, brought down to the last change of each key.
+//!
+//! [`MicroBatch`] takes the changes as a source gives them, [`ClosedBatch`] is what is committed to the lake
+//! at once, and [`KeyedChanges`] hands out one table's unique keys in key order, slice by slice. Rows beyond
+//! the memory limit go to a temporary file. Pure: no sockets, no object store, no clock but the age of a batch.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+mod error;
+mod held;
+mod key;
+mod keyed;
+mod merge;
+mod micro;
+mod sorted;
+mod spill;
+mod table;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::row::{RowConverter, Rows, SortField};
+#[cfg(test)]
+mod tests;
 
-use crate::schema::TableSchema;
-
-#[derive(Debug, thiserror::Error)]
-pub enum BatchError {
-    #[error("arrow: {0}")]
-    Arrow(#[from] arrow::error::ArrowError),
-}
-
-pub struct KeyedChanges {
-    pub schema: Arc<TableSchema>,
-    pub truncate: bool,
-    slices: VecDeque<(RecordBatch, BooleanArray)>,
-}
-
-pub struct KeyedSlice {
-    pub rows: RecordBatch,
-    pub deleted: BooleanArray,
-    pub keys: Rows,
-}
-
-impl KeyedChanges {
-    pub fn from_batches(
-        schema: Arc<TableSchema>,
-        truncate: bool,
-        slices: impl IntoIterator<Item = (RecordBatch, BooleanArray)>,
-    ) -> Self {
-        Self { schema, truncate, slices: slices.into_iter().collect() }
-    }
-
-    pub fn next_slice(&mut self) -> Result<Option<KeyedSlice>, BatchError> {
-        let Some((rows, deleted)) = self.slices.pop_front() else { return Ok(None) };
-        let converter = key_converter(&self.schema)?;
-        let columns: Vec<_> = self.schema.key.iter().map(|index| rows.column(*index).clone()).collect();
-        let keys = converter.convert_columns(&columns)?;
-        Ok(Some(KeyedSlice { rows, deleted, keys }))
-    }
-}
-
-pub fn key_converter(schema: &TableSchema) -> Result<RowConverter, BatchError> {
-    let fields = schema.key.iter().map(|index| SortField::new(schema.columns[*index].data_type.clone()));
-    Ok(RowConverter::new(fields.collect())?)
-}
+pub use error::BatchError;
+pub use key::key_converter;
+pub use keyed::{KeyedChanges, KeyedSlice};
+pub use micro::{BatchLimits, ClosedBatch, MicroBatch};
+pub use spill::SpillDir;
+pub use table::TableChanges;

@@ -9,5 +9,6 @@ pub mod change;
 pub mod clock;
 pub mod config;
 pub mod failpoint;
+pub mod lake;
 pub mod schema;
 pub mod source;

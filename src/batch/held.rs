@@ -56,10 +56,13 @@ impl HeldRows {
     }
 }
 
+/// The bytes of the values, whatever buffers they are in.
+pub(super) fn used_bytes(rows: &RecordBatch) -> Result<usize, ArrowError> {
+    rows.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum()
+}
+
 fn compacted(rows: RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let used =
-        rows.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<usize, _>>()?;
-    let limit = 2 * used + SLACK_BYTES_PER_COLUMN * rows.num_columns();
+    let limit = 2 * used_bytes(&rows)? + SLACK_BYTES_PER_COLUMN * rows.num_columns();
     if rows.get_array_memory_size() <= limit {
         return Ok(rows);
     }

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::row::{RowConverter, Rows};
 
 use super::BatchError;
-use super::held::{RowWidths, gather};
+use super::held::{RowWidths, gather, used_bytes};
 use super::key::encode_keys;
 use super::sorted::{Block, BlockLimits, SortedRows};
 use super::spill::Run;
@@ -46,6 +46,7 @@ struct Current {
     block: Block,
     keys: Rows,
     widths: RowWidths,
+    bytes: usize,
     row: usize,
     /// The block's number among those that the slice being made takes rows from.
     slot: Option<usize>,
@@ -178,7 +179,7 @@ impl Merge {
         if let Some(current) = &mut cursor.current {
             current.row += 1;
             if !skip_dead(&cursor.input, current) {
-                picks.retired_bytes += current.slot.map_or(0, |_| current.block.rows.get_array_memory_size());
+                picks.retired_bytes += current.slot.map_or(0, |_| current.bytes);
                 self.open_block(schema, converter, top)?;
             }
         }
@@ -193,7 +194,9 @@ impl Merge {
         while let Some(block) = cursor.input.next_block(schema)? {
             let keys = encode_keys(converter, schema, &block.rows)?;
             let widths = RowWidths::new(&block.rows);
-            let mut current = Current { block, keys, widths, row: 0, slot: None };
+            let bytes = used_bytes(&block.rows)
+                .map_err(|source| BatchError::Columns { table: schema.table.clone(), source })?;
+            let mut current = Current { block, keys, widths, bytes, row: 0, slot: None };
             if skip_dead(&cursor.input, &mut current) {
                 cursor.current = Some(current);
                 break;

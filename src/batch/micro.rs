@@ -1,6 +1,6 @@
 //! The batch that is being filled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ impl MicroBatch {
     }
 
     /// Adds rows of a transaction that may still be open. Log order is the order of pushes, and of the rows
-    /// in them; only the first of a batch's pushes since a boundary can be kept by a discard, never a part.
+    /// in them.
     ///
     /// # Errors
     /// Changes that do not fit together, a key that is null, another schema version than that of the table's
@@ -104,11 +104,15 @@ impl MicroBatch {
 
     /// All pushed so far is committed, and reading may go on from `boundary`.
     pub fn boundary(&mut self, boundary: Boundary) {
-        for push in self.open.drain(..) {
-            if let Some(table) = self.tables.get_mut(&push.table) {
-                let before = table.held_bytes;
-                table.boundary();
-                self.held_bytes = self.held_bytes - before + table.held_bytes;
+        let touched: BTreeSet<_> = self.open.drain(..).map(|push| push.table).collect();
+        for id in touched {
+            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let before = table.held_bytes;
+            table.boundary();
+            self.held_bytes = self.held_bytes - before + table.held_bytes;
+            if table.rows == 0 {
+                // It may come back with another schema.
+                self.tables.remove(&id);
             }
         }
         self.end = Some(boundary.resume);
@@ -123,12 +127,18 @@ impl MicroBatch {
         if keep > self.open.len() {
             return Err(BatchError::Discard { keep, open: self.open.len() });
         }
-        for push in self.open.drain(keep..).rev() {
-            self.rows -= push.rows;
-            if let Some(table) = self.tables.get_mut(&push.table) {
-                let before = table.held_bytes;
-                table.discard(push.first_sequence, push.rows);
-                self.held_bytes = self.held_bytes - before + table.held_bytes;
+        let mut discarded: BTreeMap<TableId, (u64, u64)> = BTreeMap::new();
+        for push in self.open.drain(keep..) {
+            discarded.entry(push.table).or_insert((push.first_sequence, 0)).1 += push.rows;
+        }
+        for (id, (from, rows)) in discarded {
+            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let before = table.held_bytes;
+            table.discard(from, rows);
+            self.held_bytes = self.held_bytes - before + table.held_bytes;
+            self.rows -= rows;
+            if table.rows == 0 && self.open.iter().all(|push| push.table != id) {
+                self.tables.remove(&id);
             }
         }
         if self.rows == 0 {

@@ -112,17 +112,27 @@ pub(super) struct Run {
     pub bytes: u64,
     /// Holds the sequence numbers of all rows of the run.
     pub sequences: Range<u64>,
-    /// Rows with these sequence numbers were discarded or truncated after they had been written.
-    pub dead: Vec<Range<u64>>,
+    /// Rows with lower sequence numbers were truncated after they had been written.
+    pub alive_from: u64,
+    /// Rows with these sequence numbers were discarded after they had been written. Ascending, disjoint.
+    discarded: Vec<Range<u64>>,
 }
 
 impl Run {
     pub fn new(file: Arc<SpillFile>, sequences: Range<u64>) -> Self {
-        Self { file, blocks: Vec::new(), bytes: 0, sequences, dead: Vec::new() }
+        Self { file, blocks: Vec::new(), bytes: 0, sequences, alive_from: 0, discarded: Vec::new() }
     }
 
     pub fn is_dead(&self, sequence: u64) -> bool {
-        self.dead.iter().any(|range| range.contains(&sequence))
+        let after = self.discarded.partition_point(|range| range.start <= sequence);
+        let before = after.checked_sub(1).and_then(|index| self.discarded.get(index));
+        sequence < self.alive_from || before.is_some_and(|range| range.contains(&sequence))
+    }
+
+    /// Discards all rows from `from` on, which are below `to`; rows that may come later are at or above it.
+    pub fn discard(&mut self, from: u64, to: u64) {
+        self.discarded.retain(|range| range.start < from);
+        self.discarded.push(from..to);
     }
 
     /// Appends a block, whose rows come after those of the blocks before it.

@@ -121,10 +121,10 @@ impl PendingTable {
             return Ok(());
         }
         let from = committed - small;
-        let whole = HeldRows::concat(&self.held[from..committed]).map_err(|source| self.columns_error(source))?;
-        self.held_bytes += whole.bytes;
-        let parts = self.held.splice(from..committed, [whole]);
-        self.held_bytes -= parts.map(|part| part.bytes).sum::<usize>();
+        let parts = self.held[from..committed].chunks(SMALL_PARTS_MAX).map(HeldRows::concat);
+        let whole = parts.collect::<Result<Vec<_>, _>>().map_err(|source| self.columns_error(source))?;
+        self.held.splice(from..committed, whole);
+        self.count_held();
         Ok(())
     }
 
@@ -134,7 +134,10 @@ impl PendingTable {
         if let Some(truncate) = self.open_truncates.last().copied() {
             self.truncate = true;
             self.open_truncates.clear();
-            self.kill(0, truncate + 1);
+            self.held.retain(|held| held.first_sequence > truncate);
+            self.runs.retain(|run| run.sequences.end > truncate + 1);
+            self.runs.iter_mut().for_each(|run| run.alive_from = truncate + 1);
+            self.count_held();
         }
     }
 
@@ -142,21 +145,17 @@ impl PendingTable {
     pub fn discard(&mut self, from: u64, rows: u64) {
         self.rows -= rows;
         self.open_truncates.retain(|sequence| *sequence < from);
-        self.kill(from, self.next_sequence);
+        self.held.retain(|held| held.first_sequence < from);
+        self.runs.retain(|run| run.sequences.start < from);
+        for run in self.runs.iter_mut().filter(|run| run.sequences.end > from) {
+            run.discard(from, self.next_sequence);
+        }
+        self.count_held();
     }
 
-    /// Removes the rows numbered `from..to`. Both are limits of pushes, but for rows that were never held.
-    fn kill(&mut self, from: u64, to: u64) {
-        let dead = from..to;
-        self.held.retain(|held| !dead.contains(&held.first_sequence));
+    fn count_held(&mut self) {
         self.held_bytes = self.held.iter().map(|held| held.bytes).sum();
         self.held_rows = self.held.iter().map(|held| held.operations.len()).sum();
-        self.runs.retain(|run| run.sequences.start < from || run.sequences.end > to);
-        for run in &mut self.runs {
-            if run.sequences.start < to && run.sequences.end > from {
-                run.dead.push(dead.clone());
-            }
-        }
     }
 
     /// Writes all held rows to disk as a run, and gives its bytes. Rows of different pushes of an open
@@ -200,6 +199,11 @@ impl TableChanges {
 
     pub fn schema(&self) -> &Arc<TableSchema> {
         &self.pending.schema
+    }
+
+    #[cfg(test)]
+    pub(super) fn damage(&self, change: impl FnOnce(&mut std::fs::File)) {
+        self.pending.runs[0].file.damage(change);
     }
 
     /// The last change of each key. Sorts what is held, and merges what was spilled until few runs are left.

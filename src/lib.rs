@@ -10,5 +10,6 @@ pub mod clock;
 pub mod config;
 pub mod failpoint;
 pub mod lake;
+pub mod pipeline;
 pub mod schema;
 pub mod source;

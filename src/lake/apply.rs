@@ -125,12 +125,8 @@ impl LakeTable {
 
     /// Decides what becomes of each file, and writes the deletion vectors.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
-        let mut changes = FileChanges {
-            removed: Vec::new(),
-            added: staged.new.adds.clone(),
-            vectors: Vec::new(),
-            vector_file: None,
-        };
+        let mut changes =
+            FileChanges { removed: Vec::new(), added: staged.new.adds.clone(), vectors: Vec::new(), vector_file: None };
         if staged.truncate {
             changes.removed = self.files.values().cloned().collect();
             return Ok(changes);

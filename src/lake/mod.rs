@@ -13,8 +13,10 @@ mod deletion;
 mod error;
 mod evolve;
 mod files;
+mod ledger;
 mod locate;
 mod schema;
+mod state;
 mod stats;
 mod store;
 mod table;
@@ -25,5 +27,7 @@ mod tests;
 
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use error::{LakeError, LakeErrorKind};
+pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
+pub use state::{JobState, LoadState, Stopped, TableState};
 pub use store::{Lake, table_path};
 pub use table::{LakeTable, TableStats};

@@ -34,8 +34,7 @@ impl Lake {
     /// # Errors
     /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
     pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
-        let location =
-            |reason: String| LakeError::Location { location: config.url.to_string(), reason };
+        let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
         let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
             "file" => {
                 let folder = config.url.to_file_path().map_err(|()| location("it is not a local path".into()))?;

@@ -75,11 +75,7 @@ impl Session<'_> {
     }
 
     /// Goes on from the job's position without a split until the log has passed `position`.
-    async fn pass(
-        &mut self,
-        reader: &mut Reader,
-        position: &SourcePosition,
-    ) -> Result<Progress, PipelineError> {
+    async fn pass(&mut self, reader: &mut Reader, position: &SourcePosition) -> Result<Progress, PipelineError> {
         *reader = self.read_from_here(HashSet::new()).await?;
         while reader.at.position < *position && !self.environment.stop.is_cancelled() {
             let mut batch = self.new_batch();

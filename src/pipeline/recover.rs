@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::PipelineError;
 use super::apply::{app_id, load_app_id, tag};
 use super::reader::{Filled, Reader, Until};
 use super::session::Session;
-use super::PipelineError;
 use crate::change::TableId;
 use crate::lake::{LedgerEntry, Work};
 
@@ -35,7 +35,11 @@ impl Session<'_> {
     }
 
     /// Of the entry's tables those that do not carry its number.
-    async fn tables_without(&mut self, entry: &LedgerEntry, tables: &[TableId]) -> Result<HashSet<TableId>, PipelineError> {
+    async fn tables_without(
+        &mut self,
+        entry: &LedgerEntry,
+        tables: &[TableId],
+    ) -> Result<HashSet<TableId>, PipelineError> {
         let mut missing = HashSet::new();
         for table in tables {
             let applied = self.apply.applied(table, &app_id(&self.job.name)).await?;

@@ -88,11 +88,10 @@ impl<'a> Session<'a> {
                 JobState::begin(entry).expect("invariant: this is a first entry")
             }
         };
-        let apply = Box::new(LakeApply::new(environment.lake.clone(), job.run.memory_bytes / BATCH_MEMORY_DIVISOR));
+        let apply = Box::new(LakeApply::new(environment.lake.clone()));
         let split_rows = super::load::first_split_rows(job);
         let rows_estimated = HashMap::new();
-        let mut session =
-            Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
+        let mut session = Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
         session.recover().await?;
         Ok(session)
     }
@@ -209,7 +208,8 @@ impl<'a> Session<'a> {
         let mut closed = batch.close()?;
         let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
         // A split without rows is a commit of its table too: it counts the split as done.
-        tables.extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
+        tables
+            .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
         let work = Work::Batch { tables: tables.clone(), split: split.clone() };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;

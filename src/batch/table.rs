@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::row::RowConverter;
 
 use super::held::{HeldRows, with_schema};
+use super::key::check_keys;
 use super::keyed::{KeyedChanges, KeyedRows};
 use super::merge::{Input, Merge};
 use super::sorted::{BlockLimits, SortedRows};
@@ -83,7 +84,7 @@ impl PendingTable {
                 found: changes.schema.version,
             });
         }
-        super::key::check_keys(&changes)?;
+        check_keys(&changes)?;
         self.put_small_together()?;
         let first = self.next_sequence;
         let rows = changes.operations.len();

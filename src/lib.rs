@@ -8,5 +8,6 @@ pub mod batch;
 pub mod change;
 pub mod config;
 pub mod failpoint;
+pub mod query;
 pub mod schema;
 pub mod source;

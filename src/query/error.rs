@@ -108,7 +108,13 @@ fn missing_file(error: &DataFusionError) -> Option<String> {
         }
         cause = current.source();
     }
-    None
+    missing_file_in(&error.to_string())
+}
+
+/// The engine's Parquet reader hands on the text of the store's error alone.
+fn missing_file_in(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("Object at location ")?;
+    rest.split_once(" not found").map(|(path, _)| path.to_string())
 }
 
 fn plain_message(error: &DataFusionError) -> String {

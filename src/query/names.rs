@@ -68,8 +68,8 @@ impl LakeNames {
 
     fn unknown(&self, written: &str, table: &str) -> QueryError {
         let tables: Vec<String> = self.tables.iter().map(|id| id.table.clone()).collect();
-        let close: HashSet<String> = similar(table, &tables).into_iter().collect();
-        let similar = self.tables.iter().filter(|id| close.contains(&id.table)).map(TableId::to_string).collect();
+        let of_name = |name: String| self.tables.iter().filter(move |id| id.table == name).map(TableId::to_string);
+        let similar = similar(table, &tables).into_iter().flat_map(of_name).collect();
         QueryError::UnknownTable { name: written.to_string(), similar }
     }
 

@@ -63,7 +63,7 @@ impl Session {
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
             .build_arc()?;
         let state = DeltaSessionContext::with_runtime_env(runtime).state();
-        let config = configured(state.config().clone());
+        let config = configured(state.config().clone(), limits.memory_bytes);
         let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
         Ok(Self { reader: LakeReader::new(lake), names: LakeNames::new(tables), state })
     }
@@ -149,9 +149,17 @@ impl Session {
     }
 }
 
+/// A sort sets this part of the memory aside for merging what it spilled: one for each of its parallel parts must fit,
+/// and the rows themselves.
+const MERGE_PART_OF_MEMORY: usize = 32;
+
+/// And at most this much, which is DataFusion's own measure.
+const MERGE_BYTES_MAX: usize = 10 * 1024 * 1024;
+
 /// Names as typed (`spelling` makes their case right), `1.10` a decimal and NULL below every value as in MySQL.
-fn configured(config: SessionConfig) -> SessionConfig {
+fn configured(config: SessionConfig, memory_bytes: usize) -> SessionConfig {
     config
+        .with_sort_spill_reservation_bytes((memory_bytes / MERGE_PART_OF_MEMORY).min(MERGE_BYTES_MAX))
         .with_information_schema(true)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, "none")

@@ -39,13 +39,14 @@ impl Spelling {
         for schema in schemas.clone() {
             case_counts.extend(several_spellings(schema.fields().iter().map(|field| field.name().as_str())));
         }
-        let columns = schemas.flat_map(|schema| schema.fields().iter()).map(|field| field.name().clone());
-        let words = tokens.tokens.iter().filter_map(|token| match &token.token {
-            Token::Word(word) => Some(word.value.clone()),
-            _ => None,
-        });
+        let columns: HashSet<String> =
+            schemas.clone().flat_map(|schema| schema.fields().iter()).map(|field| field.name().clone()).collect();
+        let in_order = schemas.flat_map(|schema| schema.fields().iter()).map(|field| field.name().clone());
+        let words: Vec<String> = tokens.words().map(str::to_string).collect();
+        // Where two tables spell a column differently, the query's own spelling decides, if it is one of theirs.
+        let typed = words.iter().filter(|word| columns.contains(*word)).cloned();
         let mut chosen = HashMap::new();
-        for name in output_aliases(statement).into_iter().chain(columns).chain(words) {
+        for name in output_aliases(statement).into_iter().chain(typed).chain(in_order).chain(words.clone()) {
             let key = name.to_lowercase();
             if !case_counts.contains(&key) {
                 chosen.entry(key).or_insert(name);

@@ -30,6 +30,14 @@ impl Tokens {
         fold_as_of(&tokens)
     }
 
+    /// Names and SQL's own words, in order, without quotes.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().filter_map(|token| match &token.token {
+            Token::Word(word) => Some(word.value.as_str()),
+            _ => None,
+        })
+    }
+
     /// The one statement that the tokens make.
     pub fn parse(&self) -> Result<Statement, QueryError> {
         let mut statements = Parser::new(&GenericDialect)

@@ -9,7 +9,7 @@ use deltalake::delta_datafusion::TableProviderBuilder;
 use deltalake::errors::DeltaTableError;
 use deltalake::kernel::Snapshot;
 use deltalake::logstore::LogStoreRef;
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 use url::Url;
 
 use super::QueryError;
@@ -61,14 +61,19 @@ impl LakeReader {
 
     fn log_store(&self, table: &TableId) -> Result<LogStoreRef, QueryError> {
         let failed = |error| QueryError::lake(format!("opening {table}"), error);
-        let url = self.root.join(&format!("{}/", table_path(table))).map_err(|error| {
-            QueryError::lake(format!("making the address of {table}"), error)
-        })?;
-        DeltaTableBuilder::from_url(url)
+        DeltaTableBuilder::from_url(self.table_url(table))
             .map_err(failed)?
             .with_storage_options(self.options.clone())
             .build_storage()
             .map_err(failed)
+    }
+
+    fn table_url(&self, table: &TableId) -> Url {
+        let mut url = self.root.clone();
+        // The percent signs of encoded names are characters of the store's path: a URL escapes them again.
+        let escaped = table_path(table).as_ref().replace('%', "%25");
+        url.set_path(&format!("{}{escaped}/", self.root.path()));
+        url
     }
 }
 
@@ -97,14 +102,7 @@ async fn history(log_store: &LogStoreRef, table: &TableId) -> Result<History, Qu
     history.ok_or_else(|| QueryError::NotLoaded { table: table.to_string() })
 }
 
-/// The folder of a table below the lake's root: `<database>/<table>`, each percent-encoded but for letters, digits, `_`,
-/// `-` and `.`.
+/// The folder of a table below the lake's root: `<database>/<table>`, each name as one percent-encoded segment.
 fn table_path(table: &TableId) -> Path {
-    Path::from_iter([encoded(&table.database), encoded(&table.table)])
-}
-
-fn encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    let one = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    name.bytes().map(one).collect()
+    [PathPart::from(table.database.as_str()), PathPart::from(table.table.as_str())].into_iter().collect()
 }

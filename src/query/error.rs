@@ -28,7 +28,9 @@ pub enum QueryError {
     NoSuchVersion { table: String, version: u64, oldest: u64, newest: u64 },
     #[error("{table} did not exist at {}: its first version is {first}, committed at {}", iso(.at), iso(.first_time))]
     BeforeFirstVersion { table: String, at: DateTime<Utc>, first: u64, first_time: DateTime<Utc> },
-    #[error("'{text}' is not a time; write it as '2026-01-31', '2026-01-31 10:00:00' (UTC) or '2026-01-31T10:00:00+02:00'")]
+    #[error(
+        "'{text}' is not a time; write it as '2026-01-31', '2026-01-31 10:00:00' (UTC) or '2026-01-31T10:00:00+02:00'"
+    )]
     NotATime { text: String },
     #[error("AS OF is followed by {found}, expected {expected}")]
     AsOfWhat { found: String, expected: &'static str },
@@ -55,10 +57,7 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    pub(super) fn lake(
-        doing: impl Into<String>,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub(super) fn lake(doing: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Lake { doing: doing.into(), source: source.into() }
     }
 }

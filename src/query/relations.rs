@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_version_of_something_else_than_a_table_is_refused() {
-        let misplaced = "AS OF belongs directly behind a table's name and before its alias: orders VERSION AS OF 3 AS o";
+        let misplaced =
+            "AS OF belongs directly behind a table's name and before its alias: orders VERSION AS OF 3 AS o";
         check("SELECT * FROM orders o VERSION AS OF 3", misplaced);
         check(
             "WITH orders AS (SELECT 1) SELECT * FROM orders VERSION AS OF 3",
@@ -240,9 +241,6 @@ mod tests {
 
     #[test]
     fn the_information_schema_is_not_looked_up_in_the_lake() {
-        check(
-            "SELECT * FROM Information_Schema.TABLES",
-            "SELECT * FROM \"information_schema\".\"tables\"",
-        );
+        check("SELECT * FROM Information_Schema.TABLES", "SELECT * FROM \"information_schema\".\"tables\"");
     }
 }

@@ -27,6 +27,7 @@ use super::statement::{Tokens, check_reads_only};
 use super::tables::{LakeReader, OpenTable};
 use crate::change::TableId;
 use crate::config::LakeConfig;
+use crate::lake::Lake;
 
 /// What queries may use of the machine.
 #[derive(Debug, Clone)]
@@ -55,8 +56,17 @@ impl Session {
     /// A session over these tables of the lake. Nothing is read yet: a table is opened when a query names it.
     ///
     /// # Errors
-    /// When the folder for spilled data can't be used.
+    /// When the lake's place or the folder for spilled data can't be used.
     pub fn open(lake: &LakeConfig, tables: Vec<TableId>, limits: &QueryLimits) -> Result<Self, QueryError> {
+        let lake = Lake::open(lake).map_err(|error| QueryError::lake("opening it", error))?;
+        Self::over(lake, tables, limits)
+    }
+
+    /// The same over a lake that is open.
+    ///
+    /// # Errors
+    /// When the folder for spilled data can't be used.
+    pub fn over(lake: Lake, tables: Vec<TableId>, limits: &QueryLimits) -> Result<Self, QueryError> {
         let spill = DiskManagerMode::Directories(vec![limits.spill_dir.clone()]);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory_bytes)))
@@ -110,7 +120,11 @@ impl Session {
         let state = self.state_with(tables);
         let plan = state.statement_to_plan(PlannerStatement::Statement(Box::new(statement))).await?;
         // A second look at what is planned: a statement that writes must not get here by a form not thought of.
-        SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&plan)?;
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)?;
         let frame = SessionContext::new_with_state(state).execute_logical_plan(plan).await?;
         let stream = frame.execute_stream().await?;
         Ok((stream.schema(), stream))

@@ -47,9 +47,7 @@ pub(super) async fn answer(
 fn tables(names: &LakeNames, options: &ShowStatementOptions) -> RecordBatch {
     let wanted = named_by(options);
     let wanted = wanted.last();
-    let listed = || {
-        names.tables().filter(|table| wanted.is_none_or(|name| table.database.eq_ignore_ascii_case(name)))
-    };
+    let listed = || names.tables().filter(|table| wanted.is_none_or(|name| table.database.eq_ignore_ascii_case(name)));
     text_batch([
         ("table", listed().map(|table| table.table.clone()).collect()),
         ("database", listed().map(|table| table.database.clone()).collect()),
@@ -111,12 +109,16 @@ fn type_name(data_type: &DataType) -> String {
 fn filtered(batch: RecordBatch, options: &ShowStatementOptions) -> Result<RecordBatch, QueryError> {
     let pattern = match &options.filter_position {
         None => return Ok(batch),
-        Some(ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) => match filter {
-            ShowStatementFilter::Like(text)
-            | ShowStatementFilter::ILike(text)
-            | ShowStatementFilter::NoKeyword(text) => text,
-            ShowStatementFilter::Where(_) => return Err(QueryError::Plan("SHOW takes LIKE, not WHERE".to_string())),
-        },
+        Some(ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) => {
+            match filter {
+                ShowStatementFilter::Like(text)
+                | ShowStatementFilter::ILike(text)
+                | ShowStatementFilter::NoKeyword(text) => text,
+                ShowStatementFilter::Where(_) => {
+                    return Err(QueryError::Plan("SHOW takes LIKE, not WHERE".to_string()));
+                }
+            }
+        }
     };
     let failed = |error: arrow::error::ArrowError| QueryError::Plan(error.to_string());
     let names = Arc::clone(batch.column(0));
@@ -127,5 +129,6 @@ fn filtered(batch: RecordBatch, options: &ShowStatementOptions) -> Result<Record
 fn text_batch<const N: usize>(columns: [(&str, Vec<String>); N]) -> RecordBatch {
     let fields: Vec<Field> = columns.iter().map(|(name, _)| Field::new(*name, DataType::Utf8, false)).collect();
     let arrays = columns.into_iter().map(|(_, values)| Arc::new(StringArray::from(values)) as ArrayRef).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).expect("invariant: the columns are of one table and equally long")
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+        .expect("invariant: the columns are of one table and equally long")
 }

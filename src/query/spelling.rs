@@ -77,10 +77,12 @@ impl Spelling {
         if schema.fields().iter().all(|field| self.of(field.name()) == *field.name()) {
             return Ok(provider);
         }
-        let columns = schema.fields().iter().map(|field| {
-            Expr::Column(Column::from_name(field.name())).alias(self.of(field.name()))
-        });
-        let plan = LogicalPlanBuilder::scan("respelled", provider_as_source(provider), None)?.project(columns)?.build()?;
+        let columns = schema
+            .fields()
+            .iter()
+            .map(|field| Expr::Column(Column::from_name(field.name())).alias(self.of(field.name())));
+        let plan =
+            LogicalPlanBuilder::scan("respelled", provider_as_source(provider), None)?.project(columns)?.build()?;
         Ok(Arc::new(ViewTable::new(plan, None)))
     }
 }

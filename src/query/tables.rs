@@ -1,28 +1,23 @@
 //! The Delta tables of the lake, opened for reading.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use deltalake::DeltaTableBuilder;
 use deltalake::delta_datafusion::TableProviderBuilder;
 use deltalake::errors::DeltaTableError;
 use deltalake::kernel::Snapshot;
 use deltalake::logstore::LogStoreRef;
-use object_store::path::{Path, PathPart};
-use url::Url;
 
 use super::QueryError;
 use super::names::TableAt;
 use super::travel::{AsOf, History};
 use crate::change::TableId;
-use crate::config::LakeConfig;
+use crate::lake::Lake;
 
-/// Where the lake is, and how to reach it.
+/// Opens the tables of a lake.
 #[derive(Debug, Clone)]
 pub(super) struct LakeReader {
-    root: Url,
-    options: HashMap<String, String>,
+    lake: Lake,
 }
 
 /// A table at one version.
@@ -37,17 +32,13 @@ pub(super) struct OpenTable {
 const KEY_PROPERTY: &str = "alluvium.key";
 
 impl LakeReader {
-    pub fn new(lake: &LakeConfig) -> Self {
-        if lake.url.scheme().starts_with("s3") {
-            deltalake::aws::register_handlers(None);
-        }
-        let options = lake.options.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        Self { root: lake.url.clone(), options }
+    pub fn new(lake: Lake) -> Self {
+        Self { lake }
     }
 
     /// Opens a table at the version that is asked for.
     pub async fn open(&self, table: &TableAt) -> Result<OpenTable, QueryError> {
-        let log_store = self.log_store(&table.table)?;
+        let log_store = self.lake.log_store(&table.table);
         let version = match &table.as_of {
             None => None,
             Some(AsOf::Version(version)) => Some(*version),
@@ -58,30 +49,14 @@ impl LakeReader {
             Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
         }
     }
-
-    fn log_store(&self, table: &TableId) -> Result<LogStoreRef, QueryError> {
-        let failed = |error| QueryError::lake(format!("opening {table}"), error);
-        DeltaTableBuilder::from_url(self.table_url(table))
-            .map_err(failed)?
-            .with_storage_options(self.options.clone())
-            .build_storage()
-            .map_err(failed)
-    }
-
-    fn table_url(&self, table: &TableId) -> Url {
-        let mut url = self.root.clone();
-        // The percent signs of encoded names are characters of the store's path: a URL escapes them again.
-        let escaped = table_path(table).as_ref().replace('%', "%25");
-        url.set_path(&format!("{}{escaped}/", self.root.path()));
-        url
-    }
 }
 
 /// The one place that makes a readable table of a version (`None`: the newest); deletion vectors are applied.
 async fn provider_at(log_store: &LogStoreRef, version: Option<u64>) -> Result<OpenTable, DeltaTableError> {
     let snapshot = Snapshot::try_new(log_store.as_ref(), version).await?;
     let key = snapshot.metadata().configuration().get(KEY_PROPERTY).map(|json| serde_json::from_str(json));
-    let provider = TableProviderBuilder::default().with_log_store(Arc::clone(log_store)).with_snapshot(snapshot).await?;
+    let provider =
+        TableProviderBuilder::default().with_log_store(Arc::clone(log_store)).with_snapshot(snapshot).await?;
     Ok(OpenTable { provider, key: key.and_then(Result::ok).unwrap_or_default() })
 }
 
@@ -100,9 +75,4 @@ async fn why_not(error: DeltaTableError, log_store: &LogStoreRef, table: &TableI
 async fn history(log_store: &LogStoreRef, table: &TableId) -> Result<History, QueryError> {
     let history = History::list(log_store.object_store(None), log_store.log_path(), table.to_string()).await?;
     history.ok_or_else(|| QueryError::NotLoaded { table: table.to_string() })
-}
-
-/// The folder of a table below the lake's root: `<database>/<table>`, each name as one percent-encoded segment.
-fn table_path(table: &TableId) -> Path {
-    [PathPart::from(table.database.as_str()), PathPart::from(table.table.as_str())].into_iter().collect()
 }

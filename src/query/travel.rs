@@ -44,14 +44,16 @@ impl AsOf {
 /// Reads a time as people write it: a day, a day and a time with or without seconds and their parts, with or without an
 /// offset. UTC where no offset is given.
 pub(super) fn parse_time(text: &str) -> Result<DateTime<Utc>, QueryError> {
-    const WITH_OFFSET: [&str; 4] = ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z", "%Y-%m-%d %H:%M%#z"];
+    const WITH_OFFSET: [&str; 4] =
+        ["%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M%#z", "%Y-%m-%d %H:%M%#z"];
     const WITHOUT: [&str; 4] = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"];
     let text = text.trim();
     let offset = |format: &&str| DateTime::parse_from_str(text, format).ok().map(|time| time.to_utc());
     let naive = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.and_utc());
     let day = || NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_hms_opt(0, 0, 0).map(|time| time.and_utc());
     let zulu = text.strip_suffix(['Z', 'z']);
-    let in_zulu = || zulu.and_then(|text| WITHOUT.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok()));
+    let in_zulu =
+        || zulu.and_then(|text| WITHOUT.iter().find_map(|format| NaiveDateTime::parse_from_str(text, format).ok()));
     WITH_OFFSET
         .iter()
         .find_map(offset)

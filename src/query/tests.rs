@@ -1,5 +1,7 @@
 //! Queries over Delta tables that the deltalake crate wrote, in a temporary folder.
 
+mod vectors;
+
 use std::path::Path as FilePath;
 use std::sync::Arc;
 

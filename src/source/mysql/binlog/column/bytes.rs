@@ -8,7 +8,6 @@ use arrow::array::{ArrayRef, BinaryArray, Float32Array, ListArray, NullBufferBui
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef};
 
-use super::numbers::fixed;
 use super::{ColumnBuilder, Losses};
 use crate::source::mysql::binlog::inflate;
 use crate::source::mysql::binlog::reader::{Malformed, Reader};

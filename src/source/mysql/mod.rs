@@ -1,3 +1,6 @@
 //! MySQL and MariaDB: live servers through the replication protocol, and binlog files on disk.
 
+pub mod charset;
 pub mod column_type;
+pub mod ddl;
+pub mod json;

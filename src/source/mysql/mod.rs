@@ -4,3 +4,4 @@ pub mod charset;
 pub mod column_type;
 pub mod ddl;
 pub mod json;
+pub mod live;

@@ -75,10 +75,12 @@ impl Session {
 
     async fn prepare(&mut self) -> Result<(), SourceError> {
         self.run(&format!(
-            "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', sql_select_limit = DEFAULT, \
+            "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', autocommit = 1, sql_select_limit = DEFAULT, \
              net_read_timeout = {NET_TIMEOUT_SECONDS}, net_write_timeout = {NET_TIMEOUT_SECONDS}"
         ))
         .await?;
+        // A server may be set to READ UNCOMMITTED, where a SELECT sees what is rolled back later.
+        self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
         let version = self.value("SELECT VERSION()").await?.unwrap_or_default();
         if version.contains("MariaDB") {
             self.flavor = Flavor::MariaDb;
@@ -106,10 +108,6 @@ impl Session {
     /// The first value of the first row; `None` for NULL and for no row.
     pub async fn value(&mut self, sql: &str) -> Result<Option<String>, SourceError> {
         Ok(self.rows(sql).await?.into_iter().next().and_then(|row| row.into_iter().next().flatten()))
-    }
-
-    pub fn failure(&self, doing: &str, error: mysql_async::Error) -> SourceError {
-        failure(&self.endpoint, doing, error)
     }
 }
 
@@ -194,8 +192,10 @@ fn io_failure(endpoint: &Endpoint, error: std::io::Error) -> SourceError {
     // The resolver's errors have no kind of their own; one of them says itself that it will pass.
     let unknown_host = text.contains("failed to lookup address") && !text.contains("emporary");
     if unknown_host {
-        let message = format!("unknown host {} (port {}, user {}): {text}; check the host in the job file's source.url",
-            endpoint.host, endpoint.port, endpoint.user);
+        let message = format!(
+            "unknown host {} (port {}, user {}): {text}; check the host in the job file's source.url",
+            endpoint.host, endpoint.port, endpoint.user
+        );
         return SourceError::new(SourceErrorKind::Misconfigured, message).caused_by(error);
     }
     let message = match error.kind() {
@@ -236,7 +236,9 @@ fn server_failure(endpoint: &Endpoint, doing: &str, error: mysql_async::ServerEr
         // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
         1045 | 1698 => (
             SourceErrorKind::Misconfigured,
-            format!("{endpoint}: access denied: {text}; check user and password in the job file's source, and from which hosts the server lets that user in"),
+            format!(
+                "{endpoint}: access denied: {text}; check user and password in the job file's source, and from which hosts the server lets that user in"
+            ),
         ),
         // ER_HOST_NOT_PRIVILEGED, ER_HOST_IS_BLOCKED, ER_MUST_CHANGE_PASSWORD, ER_ACCOUNT_HAS_BEEN_LOCKED
         1130 | 1129 | 1820 | 1862 | 3118 | 4151 => {
@@ -245,10 +247,14 @@ fn server_failure(endpoint: &Endpoint, doing: &str, error: mysql_async::ServerEr
         // ER_DBACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR, ER_SPECIFIC_ACCESS_DENIED_ERROR
         1044 | 1142 | 1143 | 1227 => (
             SourceErrorKind::Misconfigured,
-            format!("{endpoint} lacks a grant: {text}; run as an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user"),
+            format!(
+                "{endpoint} lacks a grant: {text}; run as an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO the user"
+            ),
         ),
         // ER_NO_BINARY_LOGGING
-        1381 => (SourceErrorKind::Misconfigured, format!("{endpoint} writes no binary log: start the server with log_bin")),
+        1381 => {
+            (SourceErrorKind::Misconfigured, format!("{endpoint} writes no binary log: start the server with log_bin"))
+        }
         // ER_MASTER_FATAL_ERROR_READING_BINLOG
         1236 => log_failure(endpoint, &text),
         // ER_PARSE_ERROR, ER_UNKNOWN_SYSTEM_VARIABLE: a statement that this server does not know.
@@ -263,13 +269,17 @@ fn log_failure(endpoint: &Endpoint, text: &str) -> (SourceErrorKind, String) {
     let lower = text.to_ascii_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     if any(&["same server_uuid", "same server_id", "same server-id", "server_uuid/server_id"]) {
-        let message = format!("{endpoint} hung up: another replica (or a second copy of this job) reads with the same server id: {text}; give each its own `server_id` in the job file");
+        let message = format!(
+            "{endpoint} hung up: another replica (or a second copy of this job) reads with the same server id: {text}; give each its own `server_id` in the job file"
+        );
         return (SourceErrorKind::Misconfigured, message);
     }
     if any(&["max_allowed_packet", "bogus data", "corrupt", "event read from binlog did not pass", "checksum"]) {
         return (SourceErrorKind::Corrupt, format!("{endpoint} cannot read its own binlog: {text}"));
     }
-    let message = format!("the binlog of {endpoint} no longer holds the position: {text}; start again from a snapshot with: alluvium run --resnapshot");
+    let message = format!(
+        "the binlog of {endpoint} no longer holds the position: {text}; start again from a snapshot with: alluvium run --resnapshot"
+    );
     (SourceErrorKind::Lost, message)
 }
 
@@ -291,7 +301,12 @@ mod tests {
         check(1227, "you need (at least one of) the SUPER", SourceErrorKind::Misconfigured, "GRANT");
         check(1040, "Too many connections", SourceErrorKind::Unavailable, "Too many");
         check(1236, "Could not find first log file name in binary log index file", SourceErrorKind::Lost, "resnapshot");
-        check(1236, "A replica with the same server_uuid/server_id as this replica", SourceErrorKind::Misconfigured, "server_id");
+        check(
+            1236,
+            "A replica with the same server_uuid/server_id as this replica",
+            SourceErrorKind::Misconfigured,
+            "server_id",
+        );
         check(1236, "bogus data in log event", SourceErrorKind::Corrupt, "own binlog");
     }
 

@@ -5,3 +5,4 @@ pub mod column_type;
 pub mod ddl;
 pub mod json;
 pub mod live;
+pub mod binlog;

@@ -175,13 +175,7 @@ pub(super) fn failure(endpoint: &Endpoint, doing: &str, error: mysql_async::Erro
     match error {
         Error::Server(error) => server_failure(endpoint, doing, error),
         Error::Io(IoError::Io(error)) => io_failure(endpoint, error),
-        Error::Io(IoError::Tls(error)) => {
-            let message = format!(
-                "TLS with {endpoint} failed: {error}; `tls: verified` needs a certificate of a public authority for \
-                 that host name, `tls: required` encrypts without checking it"
-            );
-            SourceError::new(SourceErrorKind::Misconfigured, message).caused_by(error)
-        }
+        Error::Io(IoError::Tls(error)) => tls_failure(endpoint, error),
         Error::Driver(error) => driver_failure(endpoint, doing, &error),
         other => SourceError::new(SourceErrorKind::Misconfigured, format!("{endpoint}: {doing}: {other}")),
     }
@@ -198,6 +192,9 @@ fn io_failure(endpoint: &Endpoint, error: std::io::Error) -> SourceError {
         );
         return SourceError::new(SourceErrorKind::Misconfigured, message).caused_by(error);
     }
+    if text.contains("certificate") {
+        return tls_failure(endpoint, error);
+    }
     let message = match error.kind() {
         std::io::ErrorKind::ConnectionRefused => {
             format!("{endpoint} refused the connection; is the server running and listening on that port?")
@@ -205,6 +202,14 @@ fn io_failure(endpoint: &Endpoint, error: std::io::Error) -> SourceError {
         _ => format!("connection to {endpoint} broke: {text}"),
     };
     SourceError::new(SourceErrorKind::Unavailable, message).caused_by(error)
+}
+
+fn tls_failure(endpoint: &Endpoint, error: impl std::error::Error + Send + Sync + 'static) -> SourceError {
+    let message = format!(
+        "TLS with {endpoint} failed: {error}; `tls: verified` needs a certificate of a public authority for that host \
+         name, `tls: required` encrypts without checking it"
+    );
+    SourceError::new(SourceErrorKind::Misconfigured, message).caused_by(error)
 }
 
 /// Driver errors are not kept as causes: some carry rows and packets, which must not reach a log.

@@ -124,8 +124,9 @@ impl Source for MysqlSource {
         let mut session = self.open().await?;
         requirements::require(&mut session).await?;
         let by_gtid = self.by_gtid(&mut session, from).await?;
-        let _ = (schemas, skip, by_gtid);
-        todo!()
+        let _ = (schemas, skip);
+        let decoder = crate::source::mysql::binlog::Decoder;
+        Ok(Box::new(stream::open(session, self.config.server_id, from, by_gtid, decoder).await?))
     }
 
     async fn read_split(

@@ -20,32 +20,37 @@ mysql_base() {
 # and then holds the server until standard input ends (the test process died) or the server ends by itself.
 # With HELD unset the server is left running and only its process id is printed.
 keep() {
-  local directory=$1 pid_file=$2 log=$3 reader
+  local directory=$1 pid_file=$2 log=$3 reader=
   shift 3
-  rm -f "$pid_file"
+  rm -f "$pid_file" "$directory/closed"
   setsid "$@" </dev/null >/dev/null 2>>"$log" &
   local server=$!
   if [ -n "${HELD:-}" ]; then
     exec 3<&0
     # A reader that sees the end of standard input is the only sign that cannot be missed when the parent is killed.
-    ( cat <&3 >/dev/null; kill -9 "$server" 2>/dev/null; [ -z "${REMOVE:-}" ] || { sleep 0.2; rm -rf "$directory"; } ) &
+    ( cat <&3 >/dev/null; touch "$directory/closed"; kill -9 "$server" 2>/dev/null ) &
     reader=$!
   fi
+  local state=slow
   for _ in $(seq 1 1200); do
-    kill -0 "$server" 2>/dev/null || { tail -20 "$log" >&2; [ -z "${reader:-}" ] || kill "$reader" 2>/dev/null; die "the server ended at once, see $log"; }
-    # shellcheck disable=SC2086
-    if $READY >/dev/null 2>&1; then
-      echo "$server" >"$pid_file"
-      echo "ready $server"
-      [ -n "${HELD:-}" ] || return 0
-      exec 1>&-
-      wait "$server" || true
-      pkill -P "$reader" 2>/dev/null || true
-      kill "$reader" 2>/dev/null || true
-      return 0
-    fi
+    kill -0 "$server" 2>/dev/null || { state=ended; break; }
+    if $READY >/dev/null 2>&1; then state=ready; break; fi
     sleep 0.05
   done
-  kill -9 "$server" 2>/dev/null || true
-  die "the server did not start within 60 s, see $log"
+  if [ $state = ready ]; then
+    echo "$server" >"$pid_file"
+    echo "ready $server"
+    [ -n "${HELD:-}" ] || return 0
+    exec 1>&-
+    wait "$server" 2>/dev/null || true
+  else
+    kill -9 "$server" 2>/dev/null || true
+    [ -e "$directory/closed" ] || tail -20 "$log" >&2
+  fi
+  [ -z "$reader" ] || { pkill -P "$reader" || true; kill "$reader" || true; } 2>/dev/null
+  [ -z "${REMOVE:-}" ] || [ ! -e "$directory/closed" ] || rm -rf "$directory"
+  case $state in
+    ended) die "the server ended at once, see $log" ;;
+    slow) die "the server did not start within 60 s, see $log" ;;
+  esac
 }

@@ -32,7 +32,8 @@ keep() {
     reader=$!
   fi
   local state=slow
-  for _ in $(seq 1 1200); do
+  local give_up=$((SECONDS + 60))
+  while [ $SECONDS -lt $give_up ]; do
     kill -0 "$server" 2>/dev/null || { state=ended; break; }
     if $READY >/dev/null 2>&1; then state=ready; break; fi
     sleep 0.05

@@ -14,14 +14,17 @@ KEYS
 # Ready once the S3 port answers and the bucket could be made; a bucket is a folder of the filer.
 ready_s3() {
   python3 - "$PORT" $((PORT + 3)) <<'PY'
-import socket, sys, urllib.request
+import http.client, socket, sys
 socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1).close()
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-direct.open(urllib.request.Request(f"http://127.0.0.1:{sys.argv[2]}/buckets/lake/", data=b"", method="POST"), timeout=5)
+def status(method):
+    filer = http.client.HTTPConnection("127.0.0.1", int(sys.argv[2]), timeout=5)
+    filer.request(method, "/buckets/lake/")
+    return filer.getresponse().status
+sys.exit(0 if status("GET") == 200 or status("POST") == 201 else 1)
 PY
 }
 READY=ready_s3
 keep "$D" "$D/server.pid" "$D/error.log" "$WEED" server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$D/data" -s3 -s3.port="$PORT" -s3.config="$D/keys.json" \
   -master.port=$((PORT + 1)) -volume.port=$((PORT + 2)) -filer.port=$((PORT + 3)) -s3.port.grpc=$((PORT + 4)) \
   -master.port.grpc=$((PORT + 5)) -volume.port.grpc=$((PORT + 6)) -filer.port.grpc=$((PORT + 7)) -s3.port.iceberg=0 -s3.port.lance=0 \
-  -volume.max=20 -master.volumeSizeLimitMB=64 -master.volumePreallocate=false
+  -master.telemetry=false -metricsPort=0 -volume.max=20 -master.volumeSizeLimitMB=64 -master.volumePreallocate=false

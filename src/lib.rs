@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod change;
+pub mod clock;
 pub mod config;
 pub mod failpoint;
 pub mod schema;

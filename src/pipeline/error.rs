@@ -1,0 +1,100 @@
+//! What can end a run.
+
+use crate::batch::BatchError;
+use crate::change::{SourceIdentity, TableId};
+use crate::lake::{LakeError, LedgerError};
+use crate::source::{SourceError, SourceErrorKind};
+
+/// What ended a run. The tables are right at every version whatever it is.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    #[error("{0}")]
+    Source(#[source] SourceError),
+    #[error("{0}")]
+    Lake(#[source] LakeError),
+    #[error("{0}")]
+    Ledger(#[source] LedgerError),
+    #[error("{0}")]
+    Batch(#[source] BatchError),
+    #[error(
+        "the source is {found}, but this job has read {known}: another server answers at this address, or it was set up again; \
+         nothing was read. If that is meant, start a new job (another `job:` name and an empty lake path)"
+    )]
+    OtherSource { known: SourceIdentity, found: SourceIdentity },
+    #[error(
+        "the Delta table of {table} holds no trace of this job, though the job's ledger says that it wrote to it: \
+         it was deleted, replaced or restored. Put it back, or start a new job with an empty lake path"
+    )]
+    TableWithoutTxn { table: TableId },
+    #[error(
+        "the log no longer gives the batch that ends at {expected}: it goes from before it straight to {found}; \
+         nothing was applied. Start a new job with an empty lake path"
+    )]
+    LogChanged { expected: String, found: String },
+    #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
+    NothingSelected { patterns: String },
+}
+
+impl PipelineError {
+    /// The process's exit code: 1 try again, 2 mend the job or the source's settings, 4 position or identity lost.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Source(error) => match error.kind {
+                SourceErrorKind::Unavailable | SourceErrorKind::Corrupt => 1,
+                SourceErrorKind::Misconfigured => 2,
+                SourceErrorKind::Lost => 4,
+            },
+            Self::OtherSource { .. } | Self::LogChanged { .. } => 4,
+            Self::NothingSelected { .. } => 2,
+            Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) | Self::TableWithoutTxn { .. } => 1,
+        }
+    }
+
+    /// Whether starting over from the lake may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Source(error) => error.kind == SourceErrorKind::Unavailable,
+            Self::Lake(error) => error.is_transient(),
+            Self::Ledger(LedgerError::Store { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// The message with those of its causes.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let message = error.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl From<SourceError> for PipelineError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<LakeError> for PipelineError {
+    fn from(error: LakeError) -> Self {
+        Self::Lake(error)
+    }
+}
+
+impl From<LedgerError> for PipelineError {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+impl From<BatchError> for PipelineError {
+    fn from(error: BatchError) -> Self {
+        Self::Batch(error)
+    }
+}

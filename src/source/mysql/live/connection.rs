@@ -7,6 +7,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, IoError, OptsBuilder, SslOpts, Value};
 
 use crate::config::{MysqlConfig, TlsMode};
+use crate::source::mysql::binlog::Flavor;
 use crate::source::{SourceError, SourceErrorKind};
 
 /// Longest wait for a TCP connection and the handshake; a server that is up answers within a second.
@@ -17,13 +18,6 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const PACKET_BYTES_MAX: usize = 1 << 30;
 /// Seconds that the server waits for a reader that writes to the lake in the meantime, before it hangs up.
 const NET_TIMEOUT_SECONDS: u32 = 3600;
-
-/// Which of the two families a server belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavor {
-    MySql,
-    MariaDb,
-}
 
 /// Whom Alluvium is talking to, for messages: `cdc@db.internal:3306`.
 #[derive(Debug, Clone, PartialEq, Eq)]

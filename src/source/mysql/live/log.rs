@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::connection::{Flavor, Session, text_literal};
+use super::connection::{Session, text_literal};
 use crate::change::{ResumePoint, SourceIdentity, SourcePosition};
+use crate::source::mysql::binlog::Flavor;
 use crate::source::{SourceError, SourceErrorKind};
 
 /// How long transactions that are in the log may take to become visible. Semi-synchronous replication holds

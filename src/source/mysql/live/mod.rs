@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use crate::change::{ResumePoint, SourceIdentity, TableId};
 use crate::config::{MysqlConfig, ResumeBy};
 use crate::schema::TableSchema;
+use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
 use crate::source::{ChangeStream, DiscoveredTable, Source, SourceError, Split, SplitKey};
 
 mod catalogue;
@@ -20,7 +21,6 @@ mod requirements;
 mod split;
 mod stream;
 
-pub use connection::Flavor;
 pub use requirements::{Finding, Severity};
 
 use connection::Session;
@@ -124,8 +124,14 @@ impl Source for MysqlSource {
         let mut session = self.open().await?;
         requirements::require(&mut session).await?;
         let by_gtid = self.by_gtid(&mut session, from).await?;
-        let _ = (schemas, skip);
-        let decoder = crate::source::mysql::binlog::Decoder;
+        let decoder = Decoder::new(DecoderOptions {
+            filter: self.config.tables.clone(),
+            schemas,
+            skip,
+            keys: self.keys.clone(),
+            start: from.clone(),
+            chunk_bytes: CHUNK_BYTES,
+        });
         Ok(Box::new(stream::open(session, self.config.server_id, from, by_gtid, decoder).await?))
     }
 

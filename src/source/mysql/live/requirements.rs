@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::connection::{Flavor, Session};
+use super::connection::{Session};
+use crate::source::mysql::binlog::Flavor;
 use crate::source::{DiscoveredTable, SourceError, SourceErrorKind};
 
 /// Shortest retention of the log that a job can rely on over a weekend's outage is days; below this even a

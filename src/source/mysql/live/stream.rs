@@ -10,10 +10,10 @@ use mysql_async::binlog::EventType;
 use mysql_async::binlog::events::{Event, TransactionPayloadEvent};
 use mysql_async::{BinlogStream, BinlogStreamRequest, Sid};
 
-use super::connection::{Endpoint, Flavor, Session, failure, text_literal};
+use super::connection::{Endpoint, Session, failure, text_literal};
 use super::log::Coordinates;
 use crate::change::ResumePoint;
-use crate::source::mysql::binlog::Decoder;
+use crate::source::mysql::binlog::{Decoder, Flavor};
 use crate::source::{ChangeStream, SourceError, SourceErrorKind, SourceEvent};
 
 /// What has been read is handed out at least this often, so that a quiet table's rows do not wait.
@@ -33,6 +33,8 @@ pub(super) struct LiveStream {
     endpoint: Endpoint,
     /// `None` once it has failed: nothing after a gap may be read.
     events: Option<BinlogStream>,
+    /// To be told once all that was read before it is handed out.
+    failed: Option<SourceError>,
     decoder: Decoder,
     /// The event as it stands in the log; kept for its capacity.
     raw: Vec<u8>,
@@ -76,6 +78,7 @@ pub(super) async fn open(
     Ok(LiveStream {
         endpoint,
         events: Some(events),
+        failed: None,
         decoder,
         raw: Vec::new(),
         frames: Frames::default(),
@@ -134,15 +137,16 @@ fn untagged(part: &str) -> Vec<String> {
 impl ChangeStream for LiveStream {
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError> {
         loop {
-            if let Some(event) = self.decoder.next_event() {
+            // What was committed before a failure is still good.
+            if let Some(event) = self.decoder.next_event()? {
                 return Ok(Some(event));
             }
-            match self.advance().await {
-                Ok(()) => {}
-                Err(error) => {
-                    self.events = None;
-                    return Err(error);
-                }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if let Err(error) = self.advance().await {
+                self.events = None;
+                self.failed = Some(error);
             }
         }
     }
@@ -160,15 +164,17 @@ impl LiveStream {
             }
         };
         let now = Instant::now();
-        let came = event.is_some();
+        let idle = event.is_none();
         if let Some(event) = event {
             self.last_event = now;
             self.feed(&event)?;
         } else if now - self.last_event > SILENCE_MAX {
-            let message = format!("{} has sent nothing for {} s, not even a heartbeat", self.endpoint, SILENCE_MAX.as_secs());
+            let seconds = SILENCE_MAX.as_secs();
+            let message = format!("{} has sent nothing for {seconds} s, not even a heartbeat", self.endpoint);
             return Err(SourceError::new(SourceErrorKind::Unavailable, message));
         }
-        if !came || now >= self.flush_at {
+        // Rows of an open transaction are no use to anyone yet.
+        if (idle || now >= self.flush_at) && self.decoder.is_between_transactions() {
             self.decoder.flush()?;
             self.flush_at = now + FLUSH_EVERY;
             self.fed = false;
@@ -181,9 +187,8 @@ impl LiveStream {
             return Ok(());
         }
         self.frames.write(event, &mut self.raw);
-        self.decoder.feed(&self.raw)?;
         self.fed = true;
-        Ok(())
+        self.decoder.feed(&self.raw)
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Row, Value};
 
-use super::connection::{Flavor, Session, identifier};
+use super::connection::{Session, identifier};
 use super::log;
 use crate::change::{ChangeBatch, Operation, ResumePoint, TransactionSpan};
 use crate::schema::TableSchema;
 use crate::source::mysql::column_type::ColumnType;
+use crate::source::mysql::binlog::Flavor;
 use crate::source::{SourceError, SourceErrorKind, Split, SplitKey};
 
 mod column;

@@ -158,12 +158,12 @@ async fn check_keys(server: &Server) {
     let database = &server.new_database("every_key").await;
     let cases: Vec<Case> = cases::all(server).await.into_iter().filter(Case::is_key).collect();
     for (number, case) in cases.iter().enumerate() {
-        let definition = &case.definition;
+        let definition = case.definition.replace(" NULL", " NOT NULL");
         let table = format!("{database}.t{number}");
         let create = format!("CREATE TABLE {table} (v {definition}, n INT, PRIMARY KEY (v, n))");
         server.exec_all(&["SET sql_mode = ''", &create]).await;
         for value in case.values.iter().filter(|value| *value != "NULL") {
-            let row = format!("INSERT IGNORE INTO {table} VALUES ({value}, 1), ({value}, 2)");
+            let row = format!("INSERT IGNORE INTO {table} (v, n) VALUES ({value}, 1), ({value}, 2)");
             server.exec_all(&["SET sql_mode = ''", &row]).await;
         }
     }

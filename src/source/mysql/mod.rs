@@ -6,3 +6,5 @@ pub mod column_type;
 pub mod ddl;
 pub mod gtid;
 pub mod json;
+pub mod live;
+pub mod binlog;

@@ -17,7 +17,7 @@ tools: ## what the build needs: a C compiler (installed where it is missing); Ru
 servers: tools ## the servers that the tests need, into ALLUVIUM_CACHE (done once)
 	@tests/servers/install.sh
 
-build: tools ## the program: $(CARGO_TARGET_DIR)/debug/alluvium
+build: tools ## the program
 	cargo build --locked
 
 demo: build ## replays recorded binlogs of a shop into ./demo-lake and asks it questions; no server needed

@@ -42,7 +42,8 @@ async fn values_of_a_server_are_canonical() {
         let content = source_content(&mut server.connect().await, &database, "t").await;
         let row: Vec<Option<&str>> = content.rows[&vec!["7".to_string()]].iter().map(Option::as_deref).collect();
         let point = "0101000000000000000000F03F0000000000000040";
-        let expected = ["7", "0.10000000149011612", "257", "2024-02-29 01:02:03.500000", "-3020398500000", point, "610000"];
+        let expected =
+            ["7", "0.10000000149011612", "257", "2024-02-29 01:02:03.500000", "-3020398500000", point, "610000"];
         assert_eq!(row[..7], expected.map(Some));
         assert_eq!(row[7], None);
     }

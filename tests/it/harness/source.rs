@@ -18,7 +18,8 @@ pub async fn source_content(connection: &mut Conn, database: &str, table: &str) 
         "SELECT CAST(column_name AS CHAR), CAST(data_type AS CHAR), CAST(column_type AS CHAR) \
          FROM information_schema.columns WHERE table_schema = '{database}' AND table_name = '{table}' ORDER BY ordinal_position"
     );
-    let columns: Vec<SourceColumn> = query_text(connection, &catalogue).await.into_iter().map(SourceColumn::new).collect();
+    let columns: Vec<SourceColumn> =
+        query_text(connection, &catalogue).await.into_iter().map(SourceColumn::new).collect();
     assert!(!columns.is_empty(), "{database}.{table} is not there");
     let keys = format!(
         "SELECT CAST(column_name AS CHAR) FROM information_schema.statistics WHERE table_schema = '{database}' \

@@ -16,9 +16,15 @@ pub struct Content {
 const DIFFERENCES_SHOWN_MAX: usize = 8;
 
 impl Content {
+    /// Columns are put into the order of their names: where a column stands is not part of a table's content.
+    ///
     /// # Panics
     /// When a key occurs twice, or is null.
     pub fn new(what: &str, columns: Vec<String>, key: &[String], rows: Vec<Vec<Option<String>>>) -> Self {
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by_key(|index| &columns[*index]);
+        let rows = rows.into_iter().map(|row| order.iter().map(|index| row[*index].clone()).collect::<Vec<_>>());
+        let columns: Vec<String> = order.iter().map(|index| columns[*index].clone()).collect();
         let indexes: Vec<usize> = key
             .iter()
             .map(|name| columns.iter().position(|column| column == name).unwrap_or_else(|| panic!("{what}: no {name}")))

@@ -41,11 +41,15 @@ impl TempJob {
     }
 
     pub fn live_as(server: &Server, user: &str, tables: &[&str], more: &str) -> Self {
-        let source = format!(
-            "source:\n  type: mysql\n  url: {}\n  password: {{ env: {PASSWORD_VARIABLE} }}\n  tables: {tables:?}\n",
-            server.url_of(user)
-        );
-        Self::new(&source, more)
+        Self::new(&Self::live_source(server, user, tables), more)
+    }
+
+    /// The section `source` of a live job, for a test that appends keys of it or gives another address.
+    pub fn live_source(server: &Server, user: &str, tables: &[&str]) -> String {
+        let url = server.url_of(user);
+        format!(
+            "source:\n  type: mysql\n  url: {url}\n  password: {{ env: {PASSWORD_VARIABLE} }}\n  tables: {tables:?}\n"
+        )
     }
 
     /// A job that reads binlog files.

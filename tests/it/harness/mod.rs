@@ -12,7 +12,7 @@ mod server;
 mod source;
 
 pub use content::{Content, assert_same};
-pub use job::{Outcome, Running, SMALL_BATCHES, TempJob};
+pub use job::{Outcome, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader};
-pub use server::{Flavor, PASSWORD, Server, query_text};
+pub use server::{Flavor, Server};
 pub use source::{server_position, source_content};

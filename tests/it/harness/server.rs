@@ -139,10 +139,6 @@ impl Server {
         self.folder.join("data")
     }
 
-    pub fn url(&self) -> String {
-        self.url_of("root")
-    }
-
     /// A URL without a password, as job files have it.
     pub fn url_of(&self, user: &str) -> String {
         format!("mysql://{user}@127.0.0.1:{}", self.port)

@@ -397,15 +397,16 @@ async fn json_has_one_object_a_line_with_every_digit() {
 async fn a_table_is_aligned_and_counted_and_control_characters_are_escaped() {
     let batch = RecordBatch::try_from_iter_with_nullable([
         ("id", Arc::new(Int64Array::from(vec![1, 100])) as ArrayRef, true),
-        ("name", Arc::new(StringArray::from(vec![Some("a\u{1b}[31m\n"), None])) as ArrayRef, true),
+        ("name", Arc::new(StringArray::from(vec![Some("a\u{1b}[31m\nb"), None])) as ArrayRef, true),
     ])
     .unwrap();
-    let expected = "+-----+---------------+\n\
-                    |  id | name          |\n\
-                    +-----+---------------+\n\
-                    |   1 | a\\u{1b}[31m\\n |\n\
-                    | 100 | NULL          |\n\
-                    +-----+---------------+\n\
+    let expected = "+-----+-------------+\n\
+                    |  id | name        |\n\
+                    +-----+-------------+\n\
+                    |   1 | a\\u{1b}[31m |\n\
+                    |     | b           |\n\
+                    | 100 | NULL        |\n\
+                    +-----+-------------+\n\
                     2 rows\n";
     check_output(batch, Format::Table, expected).await;
     let none = RecordBatch::new_empty(Arc::new(Schema::new(vec![Field::new(

@@ -26,7 +26,9 @@ pub struct CommitTag {
 pub enum CommitOutcome {
     Committed(CommitSummary),
     /// The table has the tag's transaction, or already is what was asked for: nothing was done now.
-    AlreadyApplied { version: i64 },
+    AlreadyApplied {
+        version: i64,
+    },
     /// Others committed in between, again and again or in a batch too large to locate twice. The table is reloaded and
     /// has none of the changes; they may be planned again.
     Conflict,

@@ -38,7 +38,8 @@ impl VectorStore {
     pub async fn read(&self, vector: &DeletionVectorDescriptor) -> Result<RoaringTreemap, LakeError> {
         let rows = match self.location(vector)? {
             None => {
-                let bytes = z85::decode(&vector.path_or_inline_dv).map_err(|_| self.damaged("inline", "it is not z85"))?;
+                let bytes =
+                    z85::decode(&vector.path_or_inline_dv).map_err(|_| self.damaged("inline", "it is not z85"))?;
                 self.parse("inline", &bytes)?
             }
             Some((store, path)) => self.read_file(vector, store.as_ref(), &path).await?,
@@ -63,9 +64,11 @@ impl VectorStore {
         let end = start + size as u64 + 8;
         let bytes = store.get_range(path, start..end).await;
         let bytes: Bytes = bytes.map_err(LakeError::store(format!("read the deletion vectors {path}")))?;
-        let (Some(length), Some(data), Some(sum)) =
-            (number(&bytes, 0, u32::from_be_bytes), bytes.get(4..size + 4), number(&bytes, size + 4, u32::from_be_bytes))
-        else {
+        let (Some(length), Some(data), Some(sum)) = (
+            number(&bytes, 0, u32::from_be_bytes),
+            bytes.get(4..size + 4),
+            number(&bytes, size + 4, u32::from_be_bytes),
+        ) else {
             return Err(self.damaged(path.as_ref(), "it ends too early"));
         };
         if length as usize != size {
@@ -86,10 +89,7 @@ impl VectorStore {
     }
 
     /// Where the vector's file is; `None` for one that is in the log itself.
-    fn location(
-        &self,
-        vector: &DeletionVectorDescriptor,
-    ) -> Result<Option<(Arc<dyn ObjectStore>, Path)>, LakeError> {
+    fn location(&self, vector: &DeletionVectorDescriptor) -> Result<Option<(Arc<dyn ObjectStore>, Path)>, LakeError> {
         let text = &vector.path_or_inline_dv;
         match vector.storage_type {
             StorageType::Inline => Ok(None),

@@ -58,9 +58,7 @@ pub enum LakeError {
     },
     #[error("table {table}: {file} is damaged: {reason}")]
     Damaged { table: TableId, file: String, reason: String },
-    #[error(
-        "the Delta table at {path} holds {found}, not {table}; move it away, or give the job another lake"
-    )]
+    #[error("the Delta table at {path} holds {found}, not {table}; move it away, or give the job another lake")]
     OtherTable { table: TableId, path: String, found: String },
     #[error("the Delta table of {table} cannot be written: {reason}")]
     Unsupported { table: TableId, reason: String },
@@ -91,9 +89,10 @@ impl LakeError {
     /// How to meet the error; only retry and exit-code rules ask.
     pub fn kind(&self) -> LakeErrorKind {
         match self {
-            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } | Self::Parquet { source: ParquetError::External(_), .. } => {
-                LakeErrorKind::Unavailable
-            }
+            Self::Store { .. }
+            | Self::Delta { .. }
+            | Self::Task { .. }
+            | Self::Parquet { source: ParquetError::External(_), .. } => LakeErrorKind::Unavailable,
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
             | Self::OtherTable { .. }

@@ -37,9 +37,11 @@ pub(super) fn field(table: &TableId, column: &Column, in_key: bool) -> Result<St
 
 /// The Delta schema of a new table.
 pub(super) fn delta_schema(schema: &TableSchema) -> Result<StructType, LakeError> {
-    let fields = schema.columns.iter().enumerate().map(|(index, column)| {
-        field(&schema.table, column, schema.key.contains(&index))
-    });
+    let fields = schema
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| field(&schema.table, column, schema.key.contains(&index)));
     let fields = fields.collect::<Result<Vec<_>, _>>()?;
     StructType::try_new(fields).map_err(|error| unsupported(&schema.table, &error))
 }

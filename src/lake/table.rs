@@ -213,9 +213,9 @@ fn check_ours(lake: &Lake, table: &TableId, state: &DeltaTableState) -> Result<(
 /// The key columns by the table's own record, in key order.
 fn key_columns(table: &TableId, state: &DeltaTableState) -> Result<Vec<Column>, LakeError> {
     let text = state.metadata().configuration().get(schema::KEY).cloned().unwrap_or_default();
-    let names: Option<Vec<String>> = serde_json::from_str::<Value>(&text).ok().and_then(|names| {
-        names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect()
-    });
+    let names: Option<Vec<String>> = serde_json::from_str::<Value>(&text)
+        .ok()
+        .and_then(|names| names.as_array()?.iter().map(|name| name.as_str().map(str::to_string)).collect());
     let schema = state.snapshot().arrow_schema();
     let column = |name: String| {
         let field = schema.field_with_name(&name).ok()?;

@@ -52,9 +52,8 @@ impl Footers {
         let tail = self.store.get_range(&file.path, reader.start..reader.size).await;
         reader.tail = tail.map_err(LakeError::store(format!("read {} of {}", file.add.path, self.table)))?;
         self.check_tail(file, &reader.tail)?;
-        let options = ArrowReaderOptions::new()
-            .with_skip_arrow_metadata(true)
-            .with_page_index_policy(PageIndexPolicy::Optional);
+        let options =
+            ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_page_index_policy(PageIndexPolicy::Optional);
         let footer = ArrowReaderMetadata::load_async(&mut reader, options).await;
         let footer = Arc::new(footer.map_err(LakeError::parquet(&self.table, "open", &file.add.path))?);
         self.cache.put(&file.add.path, footer.clone(), footer.metadata().memory_size());

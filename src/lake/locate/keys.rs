@@ -89,7 +89,8 @@ impl KeySpace {
         let wanted = if self.has_ranges() { self.columns.first() } else { None };
         let Some(first) = wanted else { return Ok(vec![None; mins.len()]) };
         let failed = LakeError::arrow(&self.table, "compare statistics of the key");
-        let (mins, maxs) = (cast(mins, &first.data_type).map_err(&failed)?, cast(maxs, &first.data_type).map_err(&failed)?);
+        let (mins, maxs) =
+            (cast(mins, &first.data_type).map_err(&failed)?, cast(maxs, &first.data_type).map_err(&failed)?);
         let known = |index: usize| mins.is_valid(index) && maxs.is_valid(index);
         match &self.order {
             Order::Integer => {
@@ -101,7 +102,8 @@ impl KeySpace {
                 let low = first.convert_columns(std::slice::from_ref(&mins)).map_err(&failed)?;
                 let high = first.convert_columns(std::slice::from_ref(&maxs)).map_err(&failed)?;
                 let range = |index| {
-                    known(index).then(|| KeyRange::Encoded(low.row(index).as_ref().into(), high.row(index).as_ref().into()))
+                    known(index)
+                        .then(|| KeyRange::Encoded(low.row(index).as_ref().into(), high.row(index).as_ref().into()))
                 };
                 Ok((0..mins.len()).map(range).collect())
             }
@@ -144,18 +146,18 @@ impl KeySpace {
 fn is_integer(data_type: &DataType) -> bool {
     matches!(
         data_type,
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Date32
+        DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Date32
             | DataType::Timestamp(TimeUnit::Microsecond, _)
     )
 }
 
 fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConverter, LakeError> {
-    let schema = TableSchema {
-        table: table.clone(),
-        columns: columns.to_vec(),
-        key: (0..columns.len()).collect(),
-        version: 1,
-    };
+    let schema =
+        TableSchema { table: table.clone(), columns: columns.to_vec(), key: (0..columns.len()).collect(), version: 1 };
     key_converter(&schema).map_err(|source| LakeError::Batch { table: table.clone(), source })
 }
 

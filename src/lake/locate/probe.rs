@@ -97,7 +97,8 @@ impl Plan {
         let mut selected = Vec::new();
         let (mut start, mut offset) = (0_u64, 0_usize);
         for (index, group) in footer.metadata().row_groups().iter().enumerate() {
-            let rows = usize::try_from(group.num_rows()).map_err(|_| damaged(prober, file, "a row group is too large"))?;
+            let rows =
+                usize::try_from(group.num_rows()).map_err(|_| damaged(prober, file, "a row group is too large"))?;
             if wanted.get(index).copied().unwrap_or(true) && rows > 0 {
                 plan.row_groups.push(index);
                 for page in statistics.pages(index, rows, keys)? {
@@ -184,7 +185,11 @@ impl<'a> Statistics<'a> {
 fn has_deprecated_order(metadata: &ParquetMetaData, converter: &StatisticsConverter<'_>) -> bool {
     let Some(column) = converter.parquet_column_index() else { return true };
     let deprecated = |group: &parquet::file::metadata::RowGroupMetaData| {
-        group.columns().get(column).and_then(|chunk| chunk.statistics()).is_some_and(|stats| stats.is_min_max_deprecated())
+        group
+            .columns()
+            .get(column)
+            .and_then(|chunk| chunk.statistics())
+            .is_some_and(|stats| stats.is_min_max_deprecated())
     };
     metadata.row_groups().iter().any(deprecated)
 }

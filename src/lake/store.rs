@@ -138,7 +138,8 @@ fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
 /// everything beyond ASCII stay; each other byte becomes `!` and two hexadecimal digits. (A percent sign would be
 /// decoded once too often by Delta's own readers.)
 pub fn table_path(table: &TableId) -> Path {
-    Path::from(format!("{}/{}", escaped(&table.database), escaped(&table.table)))
+    let text = format!("{}/{}", escaped(&table.database), escaped(&table.table));
+    Path::parse(&text).unwrap_or_else(|_| Path::from(text))
 }
 
 fn escaped(name: &str) -> String {

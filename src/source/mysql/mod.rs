@@ -4,5 +4,6 @@ pub mod binlog;
 pub mod charset;
 pub mod column_type;
 pub mod ddl;
+pub mod files;
 pub mod gtid;
 pub mod json;

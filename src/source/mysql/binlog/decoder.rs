@@ -180,6 +180,25 @@ impl Decoder {
         self.here = Mark { file: name.into(), number, offset: 4 };
     }
 
+    /// Ends the reading at the end of the last file: everything up to here has been read.
+    pub(crate) fn end_log(&mut self) -> Result<(), SourceError> {
+        self.drain_payload(usize::MAX)?;
+        if self.transaction.open {
+            // The rest is still to be written, or never will be.
+            let result = self.roll_back().and_then(|()| Ok(self.hand_out(Vec::new())?));
+            return self.settle(result, None);
+        }
+        if self.transaction.gtid.is_none() && self.format.is_some() {
+            self.boundary.clone_from(&self.here);
+        }
+        self.flush()
+    }
+
+    /// The file that the next event stands in.
+    pub(crate) fn file(&self) -> &str {
+        &self.here.file
+    }
+
     /// Reads events of a compressed transaction until so many events are ready, or there are no more.
     fn drain_payload(&mut self, ready: usize) -> Result<(), SourceError> {
         if let Some((kind, message)) = &self.failed {

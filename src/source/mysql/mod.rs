@@ -7,3 +7,5 @@ pub mod ddl;
 pub mod files;
 pub mod gtid;
 pub mod json;
+pub mod live;
+pub mod binlog;

@@ -8,4 +8,3 @@ pub mod files;
 pub mod gtid;
 pub mod json;
 pub mod live;
-pub mod binlog;

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod change;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod failpoint;
@@ -13,3 +14,4 @@ pub mod lake;
 pub mod pipeline;
 pub mod schema;
 pub mod source;
+pub mod telemetry;

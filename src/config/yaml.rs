@@ -56,11 +56,7 @@ impl Value {
 
 /// The one document of `text`, or `None` after a problem that leaves no tree to look at.
 /// `environment` gives the values of `${NAME}`.
-pub(super) fn parse(
-    text: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
-    report: &mut Report,
-) -> Option<Node> {
+pub(super) fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>, report: &mut Report) -> Option<Node> {
     let mut builder =
         Builder { parser: Parser::new_from_str(text), environment, report, anchors: HashMap::new(), nodes: 0 };
     match builder.document() {
@@ -274,11 +270,17 @@ mod tests {
     #[test]
     fn every_problem_has_its_place() {
         check("", "f:1:1: is empty: start with `version: 1`");
-        check("a: 1\nb: 2\na: 3\nb: 4\n", "f:3:1 a: is there twice; the first is on line 1\nf:4:1 b: is there twice; the first is on line 2");
+        check(
+            "a: 1\nb: 2\na: 3\nb: 4\n",
+            "f:3:1 a: is there twice; the first is on line 1\nf:4:1 b: is there twice; the first is on line 2",
+        );
         check("a: 1\n---\nb: 2\n", "f:2:1: holds a second document (---): write one job to a file");
         check("a:\n  b: ${NOPE}\n", "f:2:6 a.b: the environment variable NOPE is not set");
         check("a: &x [*x]\n", "f:1:8 a[0]: refers to a value that it is part of");
-        check("a: !!int 3\n", "f:1:4 a: has the tag tag:yaml.org,2002:!int: tags have no meaning in a job file; leave it out");
+        check(
+            "a: !!int 3\n",
+            "f:1:4 a: has the tag tag:yaml.org,2002:!int: tags have no meaning in a job file; leave it out",
+        );
         check("? [a]\n: 1\n", "f:1:3: has a key that is not text");
     }
 

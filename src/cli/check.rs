@@ -50,16 +50,16 @@ pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
     Exit::Done
 }
 
-/// Every key with its value, a line each; defaults are marked.
+/// Every key with its value, a line each, and whether it is from the file or a default.
 pub fn explain(settings: &[Setting]) -> String {
     let rows: Vec<Vec<String>> = settings
         .iter()
         .map(|setting| {
-            let origin = if setting.is_default { "default" } else { "" };
-            vec![setting.key.clone(), setting.value.clone(), origin.to_string()]
+            let origin = if setting.is_default { "default" } else { "file" };
+            vec![setting.key.clone(), origin.to_string(), setting.value.clone()]
         })
         .collect();
-    table(&[("KEY", Align::Left), ("VALUE", Align::Left), ("", Align::Left)], &rows)
+    table(&[("KEY", Align::Left), ("FROM", Align::Left), ("VALUE", Align::Left)], &rows)
 }
 
 /// The problems of a job file as one JSON object.
@@ -135,6 +135,9 @@ mod tests {
             Setting { key: "job".into(), value: "shop".into(), is_default: false },
             Setting { key: "run.memory".into(), value: "1GiB".into(), is_default: true },
         ];
-        assert_eq!(explain(&settings), "KEY         VALUE\njob         shop\nrun.memory  1GiB   default\n");
+        assert_eq!(
+            explain(&settings),
+            "KEY         FROM     VALUE\njob         file     shop\nrun.memory  default  1GiB\n"
+        );
     }
 }

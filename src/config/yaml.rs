@@ -62,10 +62,17 @@ pub(super) fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>, re
     match builder.document() {
         Ok(root) => Some(root),
         Err(stop) => {
-            report.add(stop.at, "", stop.message);
+            report.add(stop.at, "", stop.message + quotes_hint(text, stop.at));
             None
         }
     }
+}
+
+/// The usual reason why a line with a variable is not YAML: inside `{}` or `[]` a brace ends the value.
+fn quotes_hint(text: &str, at: Mark) -> &'static str {
+    let line = text.lines().nth(at.line - 1).unwrap_or_default();
+    let has_variable = line.contains("${") && !line.contains("\"${");
+    if has_variable { "; inside braces or brackets write variables in quotes: \"${NAME}\"" } else { "" }
 }
 
 /// A problem after which the rest of the file cannot be made sense of.
@@ -290,6 +297,15 @@ mod tests {
         assert!(parse("a: [1,\nb: 2\n", &|_| None, &mut report).is_none());
         let text = report.into_problems("f".into()).to_string();
         assert!(text.starts_with("f:2:") && text.contains("is not valid YAML"), "{text}");
+    }
+
+    #[test]
+    fn a_variable_without_quotes_inside_braces_is_explained() {
+        check(
+            "a: { b: ${HOME} }\n",
+            "f:1:10: is not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'; inside braces \
+             or brackets write variables in quotes: \"${NAME}\"",
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod config;
 pub mod failpoint;
 pub mod lake;
 pub mod pipeline;
+pub mod query;
 pub mod schema;
 pub mod source;
 pub mod telemetry;

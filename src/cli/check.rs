@@ -5,14 +5,18 @@ use serde::Serialize;
 use super::output::{print, print_json};
 use super::text::{Align, table};
 use super::{Exit, Global};
-use crate::config::{Problems, Setting};
+use crate::config::{Problems, Setting, SourceConfig};
+use crate::source::mysql::live;
 
-/// Checks the job file and prints what is wrong with it.
+/// Checks the job file and the source, and prints what is wrong with them.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Print every key of the job with the value that holds, defaults included.
+    /// Print every key of the job with the value that holds, defaults included, and connect to nothing.
     #[arg(long)]
     pub explain: bool,
+    /// Check the job file alone, connect to nothing.
+    #[arg(long)]
+    pub offline: bool,
 }
 
 /// One thing that the source lacks.
@@ -36,18 +40,52 @@ pub enum Severity {
     Warning,
 }
 
+impl From<live::Finding> for Finding {
+    fn from(finding: live::Finding) -> Self {
+        let live::Finding { subject, found, wanted, fix, severity } = finding;
+        let severity = match severity {
+            live::Severity::Error => Severity::Error,
+            live::Severity::Warning => Severity::Warning,
+        };
+        Self { severity, subject, found, wanted, fix }
+    }
+}
+
 pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
     let (job, settings) = match super::load_job(global) {
         Ok(loaded) => loaded,
         Err(exit) => return exit,
     };
-    match (global.json, args.explain) {
-        (true, true) => print_json(&serde_json::json!({ "job": job.name, "settings": settings })),
-        (true, false) => print_json(&serde_json::json!({ "job": job.name, "problems": [] })),
-        (false, true) => print(&explain(&settings)),
-        (false, false) => print(&format!("{}: the job file is right\n", global.job.display())),
+    match &job.source {
+        _ if args.explain => {
+            if global.json {
+                print_json(&serde_json::json!({ "job": job.name, "settings": settings }));
+            } else {
+                print(&explain(&settings));
+            }
+            Exit::Done
+        }
+        SourceConfig::Mysql(config) if !args.offline => {
+            let source = live::MysqlSource::new(config.clone(), job.keys.clone());
+            super::block_on(async {
+                match source.check().await {
+                    Ok(found) => say(global, &job.name, &found.into_iter().map(Finding::from).collect::<Vec<_>>()),
+                    Err(error) => super::source_failed(global, &error),
+                }
+            })
+        }
+        // The files of a log were looked for when the job file was read.
+        SourceConfig::Mysql(_) | SourceConfig::BinlogFiles(_) => say(global, &job.name, &[]),
     }
-    Exit::Done
+}
+
+fn say(global: &Global, job: &str, found: &[Finding]) -> Exit {
+    if global.json {
+        print_json(&serde_json::json!({ "job": job, "problems": [], "findings": found }));
+    } else {
+        print(&format!("{}: the job file is right\n{}", global.job.display(), findings(found)));
+    }
+    exit_of(found)
 }
 
 /// Every key with its value, a line each, and whether it is from the file or a default.
@@ -92,7 +130,7 @@ pub fn findings(findings: &[Finding]) -> String {
     }
     let errors = of(Severity::Error).count();
     text + &match (errors, findings.len() - errors) {
-        (0, 0) => "the source has all that the job needs\n".to_string(),
+        (0, 0) => "nothing stands in the way\n".to_string(),
         (0, warnings) => format!("the job can run; warnings: {warnings}\n"),
         (errors, warnings) => format!("the job cannot run yet; errors: {errors}, warnings: {warnings}\n"),
     }
@@ -126,7 +164,7 @@ mod tests {
         );
         assert_eq!(exit_of(&list), Exit::Usage);
         assert_eq!(exit_of(&list[..1]), Exit::Done);
-        assert_eq!(findings(&[]), "the source has all that the job needs\n");
+        assert_eq!(findings(&[]), "nothing stands in the way\n");
     }
 
     #[test]

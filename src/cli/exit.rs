@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::source::SourceErrorKind;
+
 /// The exit codes, a contract with cron, Airflow and Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -21,6 +23,16 @@ impl Exit {
     pub fn from_code(code: u8) -> Self {
         let all = [Self::Done, Self::Retry, Self::Usage, Self::TableStopped, Self::PositionLost];
         all.into_iter().find(|exit| *exit as u8 == code).unwrap_or(Self::Retry)
+    }
+}
+
+impl From<SourceErrorKind> for Exit {
+    fn from(kind: SourceErrorKind) -> Self {
+        match kind {
+            SourceErrorKind::Unavailable | SourceErrorKind::Corrupt => Self::Retry,
+            SourceErrorKind::Misconfigured => Self::Usage,
+            SourceErrorKind::Lost => Self::PositionLost,
+        }
     }
 }
 

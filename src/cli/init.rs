@@ -1,14 +1,19 @@
 //! `alluvium init`: writes a job file from the tables of a live source.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use url::Url;
 
+use super::output::{complain, print, print_json};
 use super::text::count;
+use super::{Exit, Global};
 use crate::change::TableId;
-use crate::config::Secret;
+use crate::config::{self, Job, MysqlConfig, Secret, SourceConfig};
+use crate::source::mysql::live;
+use crate::source::{DiscoveredTable, Source};
 
 /// Writes a job file from the tables that a server has.
 #[derive(Debug, clap::Args)]
@@ -60,6 +65,62 @@ pub struct FoundTable {
 /// No more tables than these are listed in a job file; the patterns count, not the list.
 const TABLES_LISTED_MAX: usize = 200;
 
+pub(super) fn run(global: &Global, args: &InitArgs) -> Exit {
+    let draft = match Draft::new(args) {
+        Ok(draft) => draft,
+        Err(problem) => return refuse(&problem),
+    };
+    let config = match draft.source() {
+        Ok(config) => config,
+        Err(problems) => return refuse(&problems),
+    };
+    if args.output.exists() && !args.force {
+        return refuse(&format!("{} is there already: write over it with --force", args.output.display()));
+    }
+    let source = live::MysqlSource::new(config, BTreeMap::new());
+    super::block_on(async {
+        match source.tables().await {
+            Ok(tables) => finish(global, args, &draft, tables.into_iter().map(FoundTable::from).collect()),
+            Err(error) => super::source_failed(global, &error),
+        }
+    })
+}
+
+fn refuse(problem: &str) -> Exit {
+    complain(problem);
+    Exit::Usage
+}
+
+fn finish(global: &Global, args: &InitArgs, draft: &Draft, tables: Vec<FoundTable>) -> Exit {
+    let file = args.output.display();
+    if let Err(error) = write_file(&args.output, &draft.job_file(&tables), args.force) {
+        complain(&format!("{file} cannot be written: {error}"));
+        return Exit::Usage;
+    }
+    let missing = tables.iter().filter(|table| table.problem.is_some()).count();
+    if global.json {
+        print_json(&serde_json::json!({ "file": args.output, "tables": tables.len(), "without_capture": missing }));
+        return Exit::Done;
+    }
+    print(&format!(
+        "{file}: {} tables, {missing} of them cannot be captured as they are\nNext:\n  export {}=...\n  \
+         alluvium check -j {file}\n  alluvium run -j {file}\n",
+        count(tables.len() as u64),
+        draft.password_variable(),
+    ));
+    Exit::Done
+}
+
+impl From<DiscoveredTable> for FoundTable {
+    fn from(found: DiscoveredTable) -> Self {
+        let (key, problem) = match &found.schema {
+            Ok(schema) => (schema.key_names().into_iter().map(str::to_string).collect(), None),
+            Err(problem) => (Vec::new(), Some(problem.clone())),
+        };
+        Self { table: found.table, key, rows_estimated: found.rows_estimated, problem }
+    }
+}
+
 impl Draft {
     /// # Errors
     /// A message for an address that is not a URL.
@@ -76,6 +137,24 @@ impl Draft {
             tables: args.tables.clone(),
             lake: args.lake.clone(),
         })
+    }
+
+    /// How `init` itself connects: by the job file that it will write, with the URL's own password.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments, a line each.
+    pub fn source(&self) -> Result<MysqlConfig, String> {
+        let variable = self.password_variable();
+        let environment = |name: &str| match &self.password {
+            Some(password) if name == variable => Some(password.reveal().to_string()),
+            _ => std::env::var(name).ok(),
+        };
+        let folder = std::env::current_dir().map_err(|error| format!("there is no current folder: {error}"))?;
+        match config::parse(&self.job_file(&[]), Path::new("the job file to be"), &folder, &environment) {
+            Ok((Job { source: SourceConfig::Mysql(config), .. }, _)) => Ok(config),
+            Ok(_) => Err("only a live source has tables to look at".to_string()),
+            Err(problems) => Err(problems.to_string()),
+        }
     }
 
     /// The variable that the job takes its password from.
@@ -185,7 +264,6 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, SourceConfig};
 
     fn draft(url: &str, tables: &[&str]) -> Draft {
         let tables = tables.iter().map(|table| table.to_string()).collect();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Job, Setting};
+use crate::source::SourceError;
 use crate::telemetry;
 
 pub mod check;
@@ -60,6 +61,7 @@ pub enum LogLevel {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Init(init::InitArgs),
     Check(check::CheckArgs),
     /// Print the JSON Schema of the job file.
     #[command(hide = true)]
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Exit {
     start_log(&cli.global, &progress::Screen::new(false));
     match &cli.verb {
+        Verb::Init(args) => init::run(&cli.global, args),
         Verb::Check(args) => check::run(&cli.global, args),
         Verb::Schema => schema::run(),
     }
@@ -89,6 +92,26 @@ pub fn start_log(global: &Global, screen: &progress::Screen) {
     let name = level.as_ref().map_or("info", |level| level.get_name());
     let screen = screen.clone();
     telemetry::start_log(name, global.json, move || screen.clone());
+}
+
+/// Runs the asynchronous part of a verb.
+pub fn block_on(verb: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(verb),
+        Err(error) => {
+            output::complain(&format!("no threads could be started: {error}"));
+            Exit::Retry
+        }
+    }
+}
+
+/// Says why the source could not be asked: on stderr for people, on stdout with `--json`.
+pub fn source_failed(global: &Global, error: &SourceError) -> Exit {
+    output::complain(&error.to_string());
+    if global.json {
+        output::print_json(&serde_json::json!({ "error": error.to_string() }));
+    }
+    error.kind.into()
 }
 
 /// Loads the job file, or says all that is wrong with it: on stderr for people, on stdout with `--json`.

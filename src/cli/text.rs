@@ -57,7 +57,7 @@ pub fn bytes(number: u64) -> String {
     match units.into_iter().find(|(_, shift)| number >> shift > 0) {
         // Tenths, rounded down: a size is never shown as more than it is.
         Some((unit, shift)) => {
-            let tenths = u128::from(number) * 10 >> shift;
+            let tenths = (u128::from(number) * 10) >> shift;
             format!("{}.{} {unit}", tenths / 10, tenths % 10)
         }
         None => format!("{number} B"),

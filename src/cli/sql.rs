@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::query::output;
+
 /// Answers a SQL query over the job's tables.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
@@ -19,4 +21,14 @@ pub enum Format {
     Csv,
     /// A JSON object on a line for each row.
     Json,
+}
+
+impl From<Format> for output::Format {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Table => Self::Table,
+            Format::Csv => Self::Csv,
+            Format::Json => Self::Json,
+        }
+    }
 }

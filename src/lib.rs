@@ -9,5 +9,7 @@ pub mod change;
 pub mod clock;
 pub mod config;
 pub mod failpoint;
+pub mod lake;
+pub mod pipeline;
 pub mod schema;
 pub mod source;

@@ -5,5 +5,5 @@ mod position;
 mod table;
 
 pub use batch::{ChangeBatch, InvalidBatch, Operation, TransactionSpan};
-pub use position::{ResumePoint, SourceIdentity, SourcePosition};
+pub use position::{Boundary, ResumePoint, SourceIdentity, SourcePosition};
 pub use table::TableId;

@@ -49,6 +49,15 @@ pub struct ResumePoint {
     pub gtid_set: Option<String>,
 }
 
+/// A point between two transactions.
+#[derive(Debug, Clone)]
+pub struct Boundary {
+    pub resume: ResumePoint,
+    /// Commit time of the transaction that ends here, in microseconds since 1970-01-01 UTC; `None` where
+    /// no transaction ends (a new log file, a heartbeat).
+    pub commit_time_us: Option<i64>,
+}
+
 /// Which log this is: the server's uuid, a stream's ARN, the digest of a first binlog file. Positions of
 /// different identities are never compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

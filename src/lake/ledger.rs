@@ -201,7 +201,8 @@ impl Ledger {
 
     async fn prune(&self, state_sequence: u64) -> Result<(), LedgerError> {
         let files = self.list().await?;
-        let old_states = files.states.iter().filter(|sequence| **sequence < state_sequence).map(|s| self.state_path(*s));
+        let old_states =
+            files.states.iter().filter(|sequence| **sequence < state_sequence).map(|s| self.state_path(*s));
         let oldest_kept = state_sequence.saturating_sub(ENTRIES_KEPT);
         let old_entries = files.entries.iter().filter(|sequence| **sequence < oldest_kept).map(|s| self.entry_path(*s));
         for path in old_states.chain(old_entries) {
@@ -282,7 +283,17 @@ impl LedgerEntry {
     pub fn begin(run: Uuid, now_us: i64, identity: SourceIdentity, start: ResumePoint) -> Self {
         let end = start.clone();
         let work = Work::Begin;
-        Self { format: FORMAT, sequence: 1, run, created_at_us: now_us, identity, start, end, commit_time_us: None, work }
+        Self {
+            format: FORMAT,
+            sequence: 1,
+            run,
+            created_at_us: now_us,
+            identity,
+            start,
+            end,
+            commit_time_us: None,
+            work,
+        }
     }
 
     /// The entry after `state`'s newest, ending where the job stands now.
@@ -303,4 +314,136 @@ impl LedgerEntry {
 
 fn encode<T: Serialize>(value: &T, path: &Path) -> Result<Vec<u8>, LedgerError> {
     serde_json::to_vec(value).map_err(|error| LedgerError::Unreadable { path: path.clone(), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::state::LoadState;
+    use object_store::memory::InMemory;
+
+    fn at(offset: u64) -> ResumePoint {
+        let position = SourcePosition { order: (1, offset), text: format!("binlog.000001:{offset}") };
+        ResumePoint { position, gtid_set: None }
+    }
+
+    fn table(name: &str) -> TableSchema {
+        TableSchema { table: TableId::new("shop", name), columns: Vec::new(), key: vec![0], version: 1 }
+    }
+
+    fn ledger(store: &Arc<InMemory>) -> Ledger {
+        Ledger::new(store.clone(), "shop", Uuid::new_v4())
+    }
+
+    async fn begun(ledger: &Ledger) -> JobState {
+        let entry = LedgerEntry::begin(ledger.run(), 0, SourceIdentity("mysql:1".into()), at(4));
+        ledger.put(&entry).await.unwrap();
+        JobState::begin(entry).unwrap()
+    }
+
+    async fn step(ledger: &Ledger, state: &mut JobState, work: Work, end: u64) {
+        let mut entry = LedgerEntry::next(state, ledger.run(), 0, work);
+        entry.end = at(end);
+        ledger.put(&entry).await.unwrap();
+        state.advance(entry).unwrap();
+        ledger.fold(state, false).await.unwrap();
+    }
+
+    fn batch(name: &str, split: Option<SplitRecord>) -> Work {
+        Work::Batch { tables: vec![TableId::new("shop", name)], split }
+    }
+
+    fn new_table(name: &str, load: bool) -> Work {
+        Work::Schema { tables: vec![SchemaRecord { schema: table(name), defaults: Vec::new(), load }] }
+    }
+
+    fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {
+        let table = TableId::new("shop", "orders");
+        Some(SplitRecord { table, index, after: after.map(Into::into), last: last.map(Into::into), rows: 10 })
+    }
+
+    #[tokio::test]
+    async fn a_ledger_gives_back_the_state_that_was_written_to_it() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        assert_eq!(ledger.load().await.unwrap(), None);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
+        let stop =
+            Work::Stop { table: TableId::new("shop", "logs"), position: at(10).position, reason: "no key".into() };
+        step(&ledger, &mut state, stop, 10).await;
+        for offset in 11..200 {
+            step(&ledger, &mut state, batch("orders", None), offset).await;
+        }
+        assert_eq!(ledger.load().await.unwrap().as_ref(), Some(&state));
+        let orders = TableId::new("shop", "orders");
+        assert_eq!(state.next_load(), Some((&orders, 1, Some("7"))));
+        ledger.fold(&state, true).await.unwrap();
+        assert_eq!(ledger.load().await.unwrap(), Some(state));
+    }
+
+    #[tokio::test]
+    async fn old_entries_and_states_go() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", false), 4).await;
+        for offset in 5..605 {
+            step(&ledger, &mut state, batch("orders", None), offset).await;
+        }
+        let files = ledger.list().await.unwrap();
+        assert_eq!(files.states, [600]);
+        assert_eq!((files.entries.first(), files.entries.last()), (Some(&400), Some(&602)));
+        assert_eq!(ledger.load().await.unwrap(), Some(state));
+    }
+
+    #[tokio::test]
+    async fn of_two_runs_that_write_one_step_the_second_loses() {
+        let store = Arc::new(InMemory::new());
+        let (one, other) = (ledger(&store), ledger(&store));
+        let state = begun(&one).await;
+        let entry = LedgerEntry::next(&state, one.run(), 0, new_table("orders", false));
+        one.put(&entry).await.unwrap();
+        let late = LedgerEntry::next(&state, other.run(), 0, new_table("orders", false));
+        assert!(matches!(other.put(&late).await, Err(LedgerError::OtherWriter { sequence: 2, .. })));
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_reply_was_lost_finds_its_own_entry() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let state = begun(&ledger).await;
+        let entry = LedgerEntry::next(&state, ledger.run(), 0, new_table("orders", false));
+        ledger.put(&entry).await.unwrap();
+        ledger.put(&entry).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_missing_step_and_a_damaged_one_are_told() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", false), 4).await;
+        step(&ledger, &mut state, batch("orders", None), 9).await;
+        store.put(&ledger.entry_path(3), "{".into()).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+        store.delete(&ledger.entry_path(2)).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_split_that_its_table_lacks_is_taken_back() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
+        step(&ledger, &mut state, batch("orders", split(1, Some("7"), None)), 20).await;
+        assert_eq!(state.next_load(), None);
+        let last = state.last_split.clone().unwrap();
+        state.revert_split(&last);
+        let load = &state.tables[&TableId::new("shop", "orders")].load;
+        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0 });
+    }
 }

@@ -37,7 +37,11 @@ pub struct TableState {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadState {
     /// The next split has this index and begins after this key.
-    Loading { index: u64, after: Option<String>, rows: u64 },
+    Loading {
+        index: u64,
+        after: Option<String>,
+        rows: u64,
+    },
     Done,
 }
 
@@ -51,8 +55,11 @@ pub struct Stopped {
 impl JobState {
     /// The state after the first entry, or `None` if `entry` is not a first entry.
     pub fn begin(entry: LedgerEntry) -> Option<Self> {
-        (entry.sequence == 1 && entry.work == Work::Begin)
-            .then(|| Self { newest: entry, tables: BTreeMap::new(), last_split: None })
+        (entry.sequence == 1 && entry.work == Work::Begin).then(|| Self {
+            newest: entry,
+            tables: BTreeMap::new(),
+            last_split: None,
+        })
     }
 
     /// Takes in the next entry. `None`, and no change, if it does not follow.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use arrow::array::{ArrayRef, StringArray};
+use arrow::compute::{CastOptions, cast_with_options};
 use async_trait::async_trait;
 
 use super::PipelineError;
@@ -34,19 +36,18 @@ pub trait Apply: Send {
 /// Writes Delta tables with Alluvium's own engine.
 pub struct LakeApply {
     lake: Lake,
-    memory_bytes: usize,
     tables: HashMap<TableId, LakeTable>,
 }
 
 impl LakeApply {
-    pub fn new(lake: Lake, memory_bytes: usize) -> Self {
-        Self { lake, memory_bytes, tables: HashMap::new() }
+    pub fn new(lake: Lake) -> Self {
+        Self { lake, tables: HashMap::new() }
     }
 
     /// The open table, or `None` where the lake has none.
     async fn open(&mut self, table: &TableId) -> Result<Option<&mut LakeTable>, PipelineError> {
         if !self.tables.contains_key(table) {
-            let Some(opened) = self.lake.open_table(table, self.memory_bytes).await? else { return Ok(None) };
+            let Some(opened) = self.lake.open_table(table).await? else { return Ok(None) };
             self.tables.insert(table.clone(), opened);
         }
         Ok(self.tables.get_mut(table))
@@ -70,26 +71,53 @@ impl Apply for LakeApply {
     ) -> Result<CommitOutcome, PipelineError> {
         let missing = || PipelineError::TableWithoutTxn { table: table.clone() };
         let open = self.open(table).await?.ok_or_else(missing)?;
-        Ok(open.apply(changes, tag).await?)
+        match open.apply(changes, tag).await? {
+            CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
+            done => Ok(done),
+        }
     }
 
     async fn evolve(&mut self, record: &SchemaRecord, tag: &CommitTag) -> Result<(), PipelineError> {
         let table = &record.schema.table;
-        match self.open(table).await? {
-            Some(open) => {
-                open.evolve(&record.schema, &record.defaults, tag).await?;
-            }
-            None => {
-                let created = self.lake.create_table(&record.schema, tag, self.memory_bytes).await?;
-                self.tables.insert(table.clone(), created);
+        let Some(open) = self.open(table).await? else {
+            let created = self.lake.create_table(&record.schema, tag).await?;
+            self.tables.insert(table.clone(), created);
+            return Ok(());
+        };
+        for (app_id, _) in &tag.app_ids {
+            if open.txn(app_id).await?.is_none() {
+                return Err(PipelineError::TableOfAnother { table: table.clone() });
             }
         }
-        Ok(())
+        let defaults = default_values(record)?;
+        match open.evolve(&record.schema, &defaults, tag).await? {
+            CommitOutcome::Committed(_) | CommitOutcome::AlreadyApplied { .. } => Ok(()),
+            CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
+        }
     }
 
     fn version(&self, table: &TableId) -> Option<i64> {
         self.tables.get(table).map(LakeTable::version)
     }
+}
+
+/// The values that old rows get in added columns: arrays of one value, of the columns' types.
+pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, ArrayRef>, PipelineError> {
+    let mut values = BTreeMap::new();
+    for (name, text) in &record.defaults {
+        let unusable = |reason: String| PipelineError::Default {
+            table: record.schema.table.clone(),
+            column: name.clone(),
+            reason,
+        };
+        let index = record.schema.column_index(name).ok_or_else(|| unusable("there is no such column".into()))?;
+        let data_type = &record.schema.columns[index].data_type;
+        let text = StringArray::from(vec![text.as_str()]);
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let value = cast_with_options(&text, data_type, &strict).map_err(|error| unusable(error.to_string()))?;
+        values.insert(name.clone(), value);
+    }
+    Ok(values)
 }
 
 /// The `appId` of a job's batches.

@@ -2,7 +2,7 @@
 
 use crate::batch::BatchError;
 use crate::change::{SourceIdentity, TableId};
-use crate::lake::{LakeError, LedgerError};
+use crate::lake::{LakeError, LakeErrorKind, LedgerError};
 use crate::source::{SourceError, SourceErrorKind};
 
 /// What ended a run. The tables are right at every version whatever it is.
@@ -27,6 +27,17 @@ pub enum PipelineError {
     )]
     TableWithoutTxn { table: TableId },
     #[error(
+        "the lake already has a Delta table for {table} that this job did not write: \
+         give the job a lake path of its own, or move the table away"
+    )]
+    TableOfAnother { table: TableId },
+    #[error(
+        "other writers committed to the Delta table of {table} again and again while a batch was applied; nothing is lost"
+    )]
+    Overtaken { table: TableId },
+    #[error("the default of column {column} of {table} cannot be given to its old rows: {reason}")]
+    Default { table: TableId, column: String, reason: String },
+    #[error(
         "the log no longer gives the batch that ends at {expected}: it goes from before it straight to {found}; \
          nothing was applied. Start a new job with an empty lake path"
     )]
@@ -45,8 +56,10 @@ impl PipelineError {
                 SourceErrorKind::Lost => 4,
             },
             Self::OtherSource { .. } | Self::LogChanged { .. } => 4,
-            Self::NothingSelected { .. } => 2,
-            Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) | Self::TableWithoutTxn { .. } => 1,
+            Self::NothingSelected { .. } | Self::TableOfAnother { .. } => 2,
+            Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
+            Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
+            Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
         }
     }
 
@@ -54,8 +67,8 @@ impl PipelineError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Source(error) => error.kind == SourceErrorKind::Unavailable,
-            Self::Lake(error) => error.is_transient(),
-            Self::Ledger(LedgerError::Store { .. }) => true,
+            Self::Lake(error) => error.kind() == LakeErrorKind::Unavailable,
+            Self::Ledger(LedgerError::Store { .. }) | Self::Overtaken { .. } => true,
             _ => false,
         }
     }

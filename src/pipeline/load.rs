@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::PipelineError;
 use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
-use crate::change::{ChangeBatch, SourcePosition, TableId};
+use crate::change::{SourcePosition, TableId};
 use crate::config::{Job, SourceConfig};
 use crate::lake::{LoadState, SplitRecord};
 use crate::source::{Split, SplitKey};
@@ -45,7 +45,7 @@ impl Session<'_> {
         let (table, after) = (table.clone(), after.map(|key| SplitKey(key.to_string())));
         let schema = self.state.tables.get(&table).and_then(|state| state.schema.clone());
         let schema = Arc::new(schema.expect("invariant: a table that is loaded has a schema"));
-        let mut split = self.environment.source.read_split(&schema, after.as_ref(), self.split_rows).await?;
+        let split = self.environment.source.read_split(&schema, after.as_ref(), self.split_rows).await?;
         self.learn_split_rows(&split);
         let record = SplitRecord {
             table: table.clone(),
@@ -55,8 +55,6 @@ impl Session<'_> {
             rows: split.rows.iter().map(|rows| rows.operations.len() as u64).sum(),
         };
         let high = split.high.position.clone();
-        // Even a split without rows is a commit of its table, which counts it as done.
-        split.rows.push(ChangeBatch::empty(&schema));
         let mut batch = self.new_batch();
         reader.place(split);
         let until = Until { position: Some(&high), exactly: true, ..Until::default() };
@@ -77,11 +75,7 @@ impl Session<'_> {
     }
 
     /// Goes on from the job's position without a split until the log has passed `position`.
-    async fn pass(
-        &mut self,
-        reader: &mut Reader,
-        position: &SourcePosition,
-    ) -> Result<Progress, PipelineError> {
+    async fn pass(&mut self, reader: &mut Reader, position: &SourcePosition) -> Result<Progress, PipelineError> {
         *reader = self.read_from_here(HashSet::new()).await?;
         while reader.at.position < *position && !self.environment.stop.is_cancelled() {
             let mut batch = self.new_batch();

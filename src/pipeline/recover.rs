@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::PipelineError;
 use super::apply::{app_id, load_app_id, tag};
 use super::reader::{Filled, Reader, Until};
 use super::session::Session;
-use super::PipelineError;
-use crate::change::{ChangeBatch, TableId};
+use crate::change::TableId;
 use crate::lake::{LedgerEntry, Work};
 
 impl Session<'_> {
@@ -35,7 +35,11 @@ impl Session<'_> {
     }
 
     /// Of the entry's tables those that do not carry its number.
-    async fn tables_without(&mut self, entry: &LedgerEntry, tables: &[TableId]) -> Result<HashSet<TableId>, PipelineError> {
+    async fn tables_without(
+        &mut self,
+        entry: &LedgerEntry,
+        tables: &[TableId],
+    ) -> Result<HashSet<TableId>, PipelineError> {
         let mut missing = HashSet::new();
         for table in tables {
             let applied = self.apply.applied(table, &app_id(&self.job.name)).await?;
@@ -77,13 +81,11 @@ impl Session<'_> {
                 }
             }
         }
-        for (_, schema, _) in self.state.followed().filter(|(table, _, _)| missing.contains(*table)) {
-            batch.push(ChangeBatch::empty(&Arc::new(schema.clone())))?;
-        }
-        batch.boundary(crate::change::Boundary { resume: entry.end.clone(), commit_time_us: entry.commit_time_us });
         let tag = tag(&self.job.name, entry);
-        for (table, changes) in batch.close()?.tables {
-            self.apply.apply(&table, changes.into_keyed()?, &tag).await?;
+        let mut changes = batch.close()?.tables;
+        for table in missing {
+            let keyed = self.keyed_or_none(table, changes.remove(table))?;
+            self.apply.apply(table, keyed, &tag).await?;
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::PipelineError;
 use super::apply;
 use super::session::{Session, Step};
-use super::PipelineError;
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
 use crate::failpoint;
@@ -66,7 +66,11 @@ impl Session<'_> {
         schema.version = known.map_or(1, |known| known.version + 1);
         // A table that the log shows without its CREATE TABLE had rows before.
         let load = known.is_none() && change.statement.is_none() && self.loads_rows();
-        self.schema_step(vec![SchemaRecord { schema, defaults: change.defaults, load }]).await
+        let record = SchemaRecord { schema, defaults: change.defaults, load };
+        if let Err(error) = apply::default_values(&record) {
+            return self.stop_table(record.schema.table, change.position, error.to_string()).await;
+        }
+        self.schema_step(vec![record]).await
     }
 
     async fn schema_step(&mut self, records: Vec<SchemaRecord>) -> Result<(), PipelineError> {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::apply::{self, Apply, LakeApply};
 use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, TableOutcome};
-use crate::batch::{BatchLimits, MicroBatch, SpillDir};
+use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
 use crate::change::{ResumePoint, SourcePosition, TableId};
 use crate::config::Job;
 use crate::failpoint;
@@ -88,11 +88,10 @@ impl<'a> Session<'a> {
                 JobState::begin(entry).expect("invariant: this is a first entry")
             }
         };
-        let apply = Box::new(LakeApply::new(environment.lake.clone(), job.run.memory_bytes / BATCH_MEMORY_DIVISOR));
+        let apply = Box::new(LakeApply::new(environment.lake.clone()));
         let split_rows = super::load::first_split_rows(job);
         let rows_estimated = HashMap::new();
-        let mut session =
-            Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
+        let mut session = Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
         session.recover().await?;
         Ok(session)
     }
@@ -195,7 +194,7 @@ impl<'a> Session<'a> {
             age_max: self.job.run.batch_age,
             memory_bytes: self.job.run.memory_bytes / BATCH_MEMORY_DIVISOR,
         };
-        MicroBatch::new(limits, SpillDir::in_temp())
+        MicroBatch::new(limits, SpillDir::new(std::env::temp_dir()))
     }
 
     /// Closes a batch and applies it to its tables: one step of the ledger.
@@ -206,15 +205,19 @@ impl<'a> Session<'a> {
     ) -> Result<(), PipelineError> {
         let began = self.environment.clock.instant();
         let Some(end) = batch.end().cloned() else { return Ok(()) };
-        let closed = batch.close()?;
-        let tables: Vec<TableId> = closed.tables.keys().cloned().collect();
+        let mut closed = batch.close()?;
+        let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
+        // A split without rows is a commit of its table too: it counts the split as done.
+        tables
+            .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
         let work = Work::Batch { tables: tables.clone(), split: split.clone() };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;
-        for (table, changes) in closed.tables {
-            let tag = self.tag(&entry, split.as_ref().filter(|split| split.table == table));
-            let outcome = self.apply.apply(&table, changes.into_keyed()?, &tag).await?;
-            self.count(&table, &outcome, split.as_ref());
+        for table in &tables {
+            let tag = self.tag(&entry, split.as_ref().filter(|split| split.table == *table));
+            let keyed = self.keyed_or_none(table, closed.tables.remove(table))?;
+            let outcome = self.apply.apply(table, keyed, &tag).await?;
+            self.count(table, &outcome, split.as_ref());
         }
         let report = BatchReport {
             sequence: entry.sequence,
@@ -227,6 +230,20 @@ impl<'a> Session<'a> {
         self.tally.batches += 1;
         self.environment.observer.batch_committed(&report);
         Ok(())
+    }
+
+    /// A table's changes by key; those of a batch that has none for it are none.
+    pub(super) fn keyed_or_none(
+        &self,
+        table: &TableId,
+        changes: Option<TableChanges>,
+    ) -> Result<KeyedChanges, PipelineError> {
+        if let Some(changes) = changes {
+            return Ok(changes.into_keyed()?);
+        }
+        let schema = self.state.tables.get(table).and_then(|state| state.schema.clone());
+        let schema = schema.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
+        Ok(KeyedChanges::from_batches(Arc::new(schema), Vec::new())?)
     }
 
     fn tag(&self, entry: &LedgerEntry, split: Option<&SplitRecord>) -> CommitTag {

@@ -66,7 +66,7 @@ pub async fn status(job: &Job, environment: &Environment) -> Result<JobStatus, P
         let now_us = environment.clock.unix_us();
         fill(&mut status, &state, now_us);
         for (table, table_state) in &state.tables {
-            status.tables.push(table_status(job, environment, table, table_state).await?);
+            status.tables.push(table_status(environment, table, table_state).await?);
         }
     }
     Ok(status)
@@ -82,13 +82,12 @@ fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
 }
 
 async fn table_status(
-    job: &Job,
     environment: &Environment,
     table: &TableId,
     state: &TableState,
 ) -> Result<TableStatus, PipelineError> {
-    let open = environment.lake.open_table(table, job.run.memory_bytes).await?;
-    let stats = open.as_ref().map(|open| open.stats()).transpose()?.unwrap_or_default();
+    let open = environment.lake.open_table(table).await?;
+    let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
     let progress = match (&state.stopped, &state.load) {
         (Some(stopped), _) => {
             TableProgress::Stopped { position: stopped.position.text.clone(), reason: stopped.reason.clone() }

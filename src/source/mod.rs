@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use crate::change::{ChangeBatch, ResumePoint, SourceIdentity, SourcePosition, TableId};
 use crate::schema::TableSchema;
 
+pub use crate::change::Boundary;
+
 pub mod mysql;
 
 /// What a stream of changes yields, in log order.
@@ -28,15 +30,6 @@ pub enum SourceEvent {
     /// The table cannot be followed any further; its changes are left out from here on. Comes straight
     /// after a boundary. All other tables go on.
     TableStopped(TableStopped),
-}
-
-/// A point between two transactions.
-#[derive(Debug, Clone)]
-pub struct Boundary {
-    pub resume: ResumePoint,
-    /// Commit time of the transaction that ends here, in microseconds since 1970-01-01 UTC; `None` where
-    /// no transaction ends (a new log file, a heartbeat).
-    pub commit_time_us: Option<i64>,
 }
 
 /// A new shape of a table, or a new table.

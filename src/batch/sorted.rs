@@ -1,0 +1,162 @@
+//! Rows in memory in the order of their keys, without moving them.
+
+use arrow::array::RecordBatch;
+use arrow::row::{RowConverter, Rows};
+
+use super::BatchError;
+use super::held::{HeldRows, RowWidths, gather};
+use super::key::key_columns;
+use crate::change::Operation;
+use crate::schema::TableSchema;
+
+/// Rows by ascending key and, within a key, descending sequence number.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub rows: RecordBatch,
+    pub operations: Vec<Operation>,
+    pub sequences: Vec<u64>,
+}
+
+/// How large a block or slice may be: it ends before the row that would pass a limit, but has at least one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockLimits {
+    pub rows_max: usize,
+    pub bytes_max: usize,
+}
+
+/// Held rows with the order in which they are to be read.
+#[derive(Debug)]
+pub(super) struct SortedRows {
+    held: Vec<HeldRows>,
+    widths: Vec<RowWidths>,
+    /// The number of the first row of each of `held`.
+    starts: Vec<u32>,
+    /// Numbers of rows, by key, the later change first.
+    order: Vec<u32>,
+    next: usize,
+}
+
+impl SortedRows {
+    /// Sorts `held` and drops each row that has a later change of the same key and the same group. `held` has
+    /// ascending sequence numbers and at most `u32::MAX` rows; `group` tells which rows are kept or discarded
+    /// together.
+    pub fn new(
+        schema: &TableSchema,
+        converter: &RowConverter,
+        held: Vec<HeldRows>,
+        group: impl Fn(&HeldRows) -> u64,
+    ) -> Result<Self, BatchError> {
+        let mut starts = Vec::with_capacity(held.len());
+        let mut rows = 0;
+        for part in &held {
+            starts.push(rows as u32);
+            rows += part.operations.len();
+        }
+        let keys = encode(schema, converter, &held, rows)
+            .map_err(|source| BatchError::Columns { table: schema.table.clone(), source })?;
+        let groups: Vec<u64> = held.iter().map(group).collect();
+        let one_group = groups.windows(2).all(|pair| pair[0] == pair[1]);
+        let group_of = |row: u32| groups[part_of(&starts, row)];
+        let order = last_of_each(&keys, |one, other| one_group || group_of(one) == group_of(other));
+        drop(keys);
+        let widths = held.iter().map(|part| RowWidths::new(&part.rows)).collect();
+        Ok(Self { held, widths, starts, order, next: 0 })
+    }
+
+    /// The next rows, or `None` after the last.
+    pub fn next_block(&mut self, schema: &TableSchema, limits: BlockLimits) -> Result<Option<Block>, BatchError> {
+        let mut picks = Vec::new();
+        let mut bytes = 0;
+        for row in &self.order[self.next..] {
+            let part = part_of(&self.starts, *row);
+            let index = (row - self.starts[part]) as usize;
+            let width = self.widths[part].of(index);
+            if !picks.is_empty() && (picks.len() >= limits.rows_max || bytes + width > limits.bytes_max) {
+                break;
+            }
+            bytes += width;
+            picks.push((part, index));
+        }
+        if picks.is_empty() {
+            return Ok(None);
+        }
+        self.next += picks.len();
+        let batches: Vec<_> = self.held.iter().map(|part| &part.rows).collect();
+        Ok(Some(Block {
+            rows: gather(schema, &batches, &picks)?,
+            operations: picks.iter().map(|(part, row)| self.held[*part].operations[*row]).collect(),
+            sequences: picks.iter().map(|(part, row)| self.held[*part].first_sequence + *row as u64).collect(),
+        }))
+    }
+}
+
+fn part_of(starts: &[u32], row: u32) -> usize {
+    if starts.len() == 1 { 0 } else { starts.partition_point(|start| *start <= row) - 1 }
+}
+
+fn encode(
+    schema: &TableSchema,
+    converter: &RowConverter,
+    held: &[HeldRows],
+    rows: usize,
+) -> Result<Rows, arrow::error::ArrowError> {
+    let mut keys = converter.empty_rows(rows, 0);
+    for part in held {
+        converter.append(&mut keys, &key_columns(schema, &part.rows))?;
+    }
+    Ok(keys)
+}
+
+/// A row's number beside the first eight bytes of its key that are not the same in all keys: nearly all
+/// comparisons end there, without a visit to the key itself.
+#[derive(Clone, Copy)]
+struct Entry {
+    prefix: u64,
+    row: u32,
+}
+
+/// The numbers of the rows by key, the later change first, without those that `gives_way` to the one before.
+fn last_of_each(keys: &Rows, gives_way: impl Fn(u32, u32) -> bool) -> Vec<u32> {
+    let skip = common_prefix(keys);
+    let exact = keys.lengths().all(|length| length <= skip + 8);
+    let entry = |(row, key): (usize, arrow::row::Row<'_>)| Entry { prefix: prefix(key.data(), skip), row: row as u32 };
+    let mut entries: Vec<Entry> = keys.iter().enumerate().map(entry).collect();
+    let key = |entry: &Entry| keys.row(entry.row as usize).data();
+    if exact {
+        entries.sort_unstable_by_key(|entry| (entry.prefix, !entry.row));
+    } else {
+        entries.sort_unstable_by(|a, b| {
+            let by_key = a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(key(b)));
+            by_key.then(b.row.cmp(&a.row))
+        });
+    }
+    let same_key = |a: &Entry, b: &Entry| a.prefix == b.prefix && (exact || key(a) == key(b));
+    entries.dedup_by(|older, newer| same_key(older, newer) && gives_way(older.row, newer.row));
+    entries.into_iter().map(|entry| entry.row).collect()
+}
+
+/// How many bytes all keys begin with alike.
+fn common_prefix(keys: &Rows) -> usize {
+    let mut all = keys.iter().map(|key| key.data());
+    let Some(first) = all.next() else { return 0 };
+    all.fold(first.len(), |common, key| {
+        if key.get(..common) == first.get(..common) {
+            common
+        } else {
+            first.iter().zip(key).take_while(|(a, b)| a == b).count()
+        }
+    })
+}
+
+/// Eight bytes of `key` from `skip` on, as a number; what is missing counts as zero. No key's encoding begins
+/// with the whole of another's, so keys of up to eight such bytes differ where their numbers do.
+fn prefix(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    rest.first_chunk::<8>().map_or_else(|| short_prefix(rest), |bytes| u64::from_be_bytes(*bytes))
+}
+
+fn short_prefix(rest: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    u64::from_be_bytes(bytes)
+}

@@ -1,0 +1,220 @@
+//! The merge-on-read upsert of one batch.
+
+use std::sync::Arc;
+
+use arrow::compute::not;
+use deltalake::kernel::{Action, Add};
+use deltalake::protocol::DeltaOperation;
+use object_store::path::Path;
+use roaring::RoaringTreemap;
+
+use super::commit::Attempt;
+use super::files::FileEntry;
+use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
+use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
+use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
+use crate::batch::{KeyedChanges, KeyedSlice};
+use crate::failpoint;
+
+/// How often a batch is located again because others committed in between. Someone who commits faster than
+/// that has to be stopped by a person.
+const ATTEMPTS_MAX: usize = 10;
+/// Of a table's memory, the share that the keys of a batch may hold before they are located: one part in this many.
+const KEYS_SHARE: usize = 4;
+
+/// A batch whose new rows are written and whose old rows are found.
+struct Staged {
+    truncate: bool,
+    new: NewFiles,
+    located: Located,
+    /// All keys, to locate them again; `None` if they did not fit into memory at once.
+    keys: Option<Arc<KeySet>>,
+}
+
+/// What one commit changes in the list of files.
+struct FileChanges {
+    removed: Vec<Arc<FileEntry>>,
+    added: Vec<Add>,
+    /// New vectors by name, for the cache.
+    vectors: Vec<(String, Arc<RoaringTreemap>)>,
+    vector_file: Option<Path>,
+}
+
+impl LakeTable {
+    /// Makes the table equal to its source after `changes`, in one commit that carries `tag`. A batch that changes no
+    /// row still commits its transactions. A caller that gets an error may apply the same changes with the same tag
+    /// again: what was committed after all is found by its transaction.
+    ///
+    /// # Errors
+    /// [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
+    pub async fn apply(&mut self, mut changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+        if self.has_applied(tag).await? {
+            return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
+        }
+        let mut staged = self.stage(&mut changes).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let changes = self.plan(&staged).await?;
+            match self.commit_changes(&staged, &changes, tag).await? {
+                Attempt::Committed => {
+                    let summary = self.finish(&staged, changes)?;
+                    self.checkpoint_when_due().await;
+                    return Ok(CommitOutcome::Committed(summary));
+                }
+                Attempt::AlreadyApplied => return Ok(CommitOutcome::AlreadyApplied { version: self.version() }),
+                Attempt::Overtaken => {}
+            }
+            self.drop_vectors(&changes).await;
+            if !self.locate_again(&mut staged).await? {
+                break;
+            }
+        }
+        // The version that these files were meant for is someone else's, so no late reply can bring them in.
+        abandon(self.store.as_ref(), &staged.new).await;
+        Ok(CommitOutcome::Conflict)
+    }
+
+    /// Reads the batch once: writes its rows, and locates their old versions.
+    async fn stage(&mut self, changes: &mut KeyedChanges) -> Result<Staged, LakeError> {
+        let schema = changes.schema.clone();
+        let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
+        self.check_key(&schema.key_names())?;
+        let key = self.prober.space.names().map(str::to_string).collect();
+        let mut writer = DataWriter::new(self.table.clone(), self.store.clone(), self.arrow_schema(), key);
+        let mut located = Located::default();
+        let mut keys = KeySetBuilder::new(self.prober.space.clone());
+        let mut once = true;
+        let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
+        while let Some(slice) = self.next_slice(changes)? {
+            if !changes.truncate {
+                if keys.bytes() > keys_max {
+                    let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
+                    self.prober.locate(&self.files, &Arc::new(full.finish()), &mut located).await?;
+                    once = false;
+                }
+                keys.push(&slice, &schema.key)?;
+            }
+            let keep = not(&slice.deleted).map_err(LakeError::arrow(&self.table, "select rows"))?;
+            writer.write(&columns.apply(&slice.rows, &keep)?).await?;
+        }
+        let keys = Arc::new(keys.finish());
+        self.prober.locate(&self.files, &keys, &mut located).await?;
+        let new = writer.finish().await?;
+        Ok(Staged { truncate: changes.truncate, new, located, keys: once.then_some(keys) })
+    }
+
+    fn next_slice(&self, changes: &mut KeyedChanges) -> Result<Option<KeyedSlice>, LakeError> {
+        changes.next_slice().map_err(|source| LakeError::Batch { table: self.table.clone(), source })
+    }
+
+    /// The batch was reduced by its own key; by another key the table would get doubled rows.
+    pub(super) fn check_key(&self, names: &[&str]) -> Result<(), LakeError> {
+        if self.prober.space.names().eq(names.iter().copied()) {
+            return Ok(());
+        }
+        let known: Vec<_> = self.prober.space.names().collect();
+        let what = format!("their key is ({}), the table's is ({})", names.join(", "), known.join(", "));
+        Err(LakeError::Changes { table: self.table.clone(), what })
+    }
+
+    async fn locate_again(&mut self, staged: &mut Staged) -> Result<bool, LakeError> {
+        let Some(keys) = staged.keys.clone() else { return Ok(false) };
+        staged.located = Located::default();
+        self.prober.locate(&self.files, &keys, &mut staged.located).await?;
+        Ok(true)
+    }
+
+    /// Decides what becomes of each file, and writes the deletion vectors.
+    async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
+        let mut changes =
+            FileChanges { removed: Vec::new(), added: staged.new.adds.clone(), vectors: Vec::new(), vector_file: None };
+        if staged.truncate {
+            changes.removed = self.files.values().cloned().collect();
+            return Ok(changes);
+        }
+        changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
+        let left = |hits: &&FileHits| hits.vector.len() < hits.rows;
+        let kept: Vec<&FileHits> = staged.located.files.values().filter(left).collect();
+        if kept.is_empty() {
+            return Ok(changes);
+        }
+        let vectors: Vec<_> = kept.iter().map(|hits| hits.vector.clone()).collect();
+        let descriptors = self.prober.vectors.write(&vectors).await?;
+        changes.vector_file = descriptors.first().and_then(super::deletion::file_of);
+        for ((hits, rows), descriptor) in kept.into_iter().zip(vectors).zip(descriptors) {
+            if descriptor.cardinality != i64::try_from(rows.len()).unwrap_or(-1) {
+                let what = "a deletion vector was written with other rows than were found".to_string();
+                return Err(LakeError::Changes { table: self.table.clone(), what });
+            }
+            changes.vectors.push((vector_name(&descriptor), Arc::new(rows)));
+            changes.added.push(Add {
+                stats: Some(stats::loosened(hits.file.add.stats.as_deref(), hits.rows)),
+                deletion_vector: Some(descriptor),
+                data_change: true,
+                ..hits.file.add.clone()
+            });
+        }
+        Ok(changes)
+    }
+
+    async fn commit_changes(
+        &mut self,
+        staged: &Staged,
+        changes: &FileChanges,
+        tag: &CommitTag,
+    ) -> Result<Attempt, LakeError> {
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        let removes = changes.removed.iter().map(|file| Action::Remove(file.remove(now_ms)));
+        let actions = removes.chain(changes.added.iter().cloned().map(Action::Add)).collect();
+        let tag = tag
+            .clone()
+            .with_info("alluvium.rows_upserted", staged.new.rows)
+            .with_info("alluvium.rows_deleted", staged.located.rows_deleted);
+        // Labelled so, any foreign commit in between counts as a conflict: nothing may be rebased blindly.
+        let operation = DeltaOperation::Merge {
+            predicate: None,
+            merge_predicate: None,
+            matched_predicates: Vec::new(),
+            not_matched_predicates: Vec::new(),
+            not_matched_by_source_predicates: Vec::new(),
+        };
+        failpoint::hit(failpoint::COMMIT_BEFORE);
+        let attempt = self.commit(actions, operation, &tag).await?;
+        failpoint::hit(failpoint::COMMIT_AFTER);
+        Ok(attempt)
+    }
+
+    /// Brings the list of files and the caches to the committed version.
+    fn finish(&mut self, staged: &Staged, changes: FileChanges) -> Result<CommitSummary, LakeError> {
+        let summary = CommitSummary {
+            version: self.version(),
+            rows_upserted: staged.new.rows,
+            rows_deleted: staged.located.rows_deleted,
+            files_added: staged.new.adds.len() as u64,
+            files_touched: changes.removed.len() as u64,
+            bytes_written: staged.new.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum(),
+        };
+        for file in &changes.removed {
+            self.files.remove(&file.add.path);
+            if let Some(vector) = &file.add.deletion_vector {
+                self.prober.vector_cache.remove(&vector_name(vector));
+            }
+        }
+        for add in changes.added {
+            self.files.insert(add.path.clone(), Arc::new(FileEntry::new(add, &self.prober.space)?));
+        }
+        for (name, rows) in changes.vectors {
+            let bytes = rows.serialized_size();
+            self.prober.vector_cache.put(&name, rows, bytes);
+        }
+        Ok(summary)
+    }
+
+    async fn drop_vectors(&self, changes: &FileChanges) {
+        use object_store::ObjectStoreExt;
+        if let Some(path) = &changes.vector_file
+            && let Err(error) = self.store.delete(path).await
+        {
+            tracing::debug!(path = %path, error = %error, "unused deletion vectors stay");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What can go wrong in the lake.
+
+use arrow::error::ArrowError;
+use deltalake::DeltaTableError;
+use parquet::errors::ParquetError;
+
+use crate::batch::BatchError;
+use crate::change::TableId;
+
+/// How an error of the lake is to be met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LakeErrorKind {
+    /// The store did not answer or refused: trying again may help.
+    Unavailable,
+    /// Something that its owner must mend: the location, the store, a table that is not ours.
+    Misconfigured,
+    /// Files in the lake, or changes to it, that make no sense. Nothing was committed.
+    Corrupt,
+}
+
+/// A failure in the lake. Never carries values of rows.
+#[derive(Debug, thiserror::Error)]
+pub enum LakeError {
+    #[error("the lake's location {location} cannot be used: {reason}")]
+    Location { location: String, reason: String },
+    #[error(
+        "the store of {location} let two writers create one object; Delta tables need conditional puts there: \
+         use a store that honours If-None-Match"
+    )]
+    NoConditionalPut { location: String },
+    #[error("could not {what}")]
+    Store {
+        what: String,
+        #[source]
+        source: Box<object_store::Error>,
+    },
+    #[error("table {table}: could not {what}")]
+    Delta {
+        table: TableId,
+        what: &'static str,
+        #[source]
+        source: Box<DeltaTableError>,
+    },
+    #[error("table {table}: could not {what} {file}")]
+    Parquet {
+        table: TableId,
+        what: &'static str,
+        file: String,
+        #[source]
+        source: ParquetError,
+    },
+    #[error("table {table}: could not {what}")]
+    Arrow {
+        table: TableId,
+        what: &'static str,
+        #[source]
+        source: ArrowError,
+    },
+    #[error("table {table}: {file} is damaged: {reason}")]
+    Damaged { table: TableId, file: String, reason: String },
+    #[error("the Delta table at {path} holds {found}, not {table}; move it away, or give the job another lake")]
+    OtherTable { table: TableId, path: String, found: String },
+    #[error("the Delta table of {table} cannot be written: {reason}")]
+    Unsupported { table: TableId, reason: String },
+    #[error("column {column} of {table} is {found} in the lake and {expected} in the source")]
+    ColumnType { table: TableId, column: String, found: String, expected: String },
+    #[error(
+        "table {table} has more than one live row of one key ({key}), one of them in {file}; \
+         another writer must have added it: remove one of the rows, or load the table again"
+    )]
+    DuplicateKey { table: TableId, key: String, file: String },
+    #[error("changes of {table} do not fit together: {what}")]
+    Changes { table: TableId, what: String },
+    #[error("could not {what}: its task ended")]
+    Task {
+        what: &'static str,
+        #[source]
+        source: tokio::task::JoinError,
+    },
+    #[error("changes of {table} could not be read")]
+    Batch {
+        table: TableId,
+        #[source]
+        source: BatchError,
+    },
+}
+
+impl LakeError {
+    /// How to meet the error; only retry and exit-code rules ask.
+    pub fn kind(&self) -> LakeErrorKind {
+        match self {
+            Self::Store { .. }
+            | Self::Delta { .. }
+            | Self::Task { .. }
+            | Self::Parquet { source: ParquetError::External(_), .. } => LakeErrorKind::Unavailable,
+            Self::Location { .. }
+            | Self::NoConditionalPut { .. }
+            | Self::OtherTable { .. }
+            | Self::Unsupported { .. }
+            | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,
+            Self::Parquet { .. }
+            | Self::Arrow { .. }
+            | Self::Damaged { .. }
+            | Self::DuplicateKey { .. }
+            | Self::Changes { .. }
+            | Self::Batch { .. } => LakeErrorKind::Corrupt,
+        }
+    }
+
+    pub(super) fn store(what: impl Into<String>) -> impl FnOnce(object_store::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Store { what, source: Box::new(source) }
+    }
+
+    pub(super) fn delta(table: &TableId, what: &'static str) -> impl FnOnce(DeltaTableError) -> Self {
+        let table = table.clone();
+        move |source| Self::Delta { table, what, source: Box::new(source) }
+    }
+
+    pub(super) fn arrow(table: &TableId, what: &'static str) -> impl Fn(ArrowError) -> Self {
+        let table = table.clone();
+        move |source| Self::Arrow { table: table.clone(), what, source }
+    }
+
+    pub(super) fn parquet<'a>(
+        table: &'a TableId,
+        what: &'static str,
+        file: &'a str,
+    ) -> impl Fn(ParquetError) -> Self + 'a {
+        move |source| Self::Parquet { table: table.clone(), what, file: file.to_string(), source }
+    }
+}

@@ -1,0 +1,97 @@
+//! The live data files of a table version, with what the log says of each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use deltalake::kernel::{Add, EagerSnapshot, Remove};
+use deltalake::logstore::LogStoreRef;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use serde_json::Value;
+
+use super::locate::{KeyRange, KeySpace};
+use super::{LakeError, stats};
+
+/// One live data file.
+#[derive(Debug)]
+pub(super) struct FileEntry {
+    /// As in the log.
+    pub add: Add,
+    /// Below the table's folder.
+    pub path: Path,
+    /// Physical rows, deleted ones included; `None` where the log does not say.
+    pub rows: Option<u64>,
+    /// Bounds of the first key column, where the log has usable ones.
+    pub range: Option<KeyRange>,
+}
+
+/// The live files by their path in the log.
+pub(super) type FileMap = BTreeMap<String, Arc<FileEntry>>;
+
+impl FileEntry {
+    pub fn new(add: Add, space: &KeySpace) -> Result<Self, LakeError> {
+        if add.path.contains("://") {
+            let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
+            return Err(LakeError::Unsupported { table: space.table.clone(), reason });
+        }
+        let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
+        let parsed: Option<Value> = add.stats.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let rows = parsed.as_ref().and_then(|stats| stats.get("numRecords")).and_then(Value::as_u64);
+        let range = parsed.as_ref().and_then(|stats| stats::key_range(space, stats));
+        Ok(Self { add, path, rows, range })
+    }
+
+    /// How many of its rows are deleted.
+    pub fn deleted_rows(&self) -> u64 {
+        let cardinality = self.add.deletion_vector.as_ref().map_or(0, |vector| vector.cardinality);
+        u64::try_from(cardinality).unwrap_or(0)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        u64::try_from(self.add.size).unwrap_or(0)
+    }
+
+    /// The action that ends this file, with its present deletion vector, which is part of its identity in the log.
+    pub fn remove(&self, now_ms: i64) -> Remove {
+        Remove {
+            path: self.add.path.clone(),
+            data_change: true,
+            deletion_timestamp: Some(now_ms),
+            extended_file_metadata: Some(true),
+            size: Some(self.add.size),
+            partition_values: Some(self.add.partition_values.clone()),
+            deletion_vector: self.add.deletion_vector.clone(),
+            tags: None,
+            base_row_id: self.add.base_row_id,
+            default_row_commit_version: self.add.default_row_commit_version,
+        }
+    }
+}
+
+/// The live files of a snapshot; entries of `known` that are still the same are kept as they are.
+pub(super) async fn load(
+    snapshot: &EagerSnapshot,
+    log_store: &LogStoreRef,
+    space: &KeySpace,
+    known: &FileMap,
+) -> Result<FileMap, LakeError> {
+    let failed = || LakeError::delta(&space.table, "list its live files");
+    let mut views = snapshot.file_views(log_store.as_ref(), None);
+    let mut files = FileMap::new();
+    while let Some(view) = views.try_next().await.map_err(failed())? {
+        let path = view.path().into_owned();
+        let vector = view.deletion_vector_descriptor();
+        let same = known.get(&path).filter(|entry| entry.add.deletion_vector == vector);
+        let entry = match same {
+            Some(entry) => entry.clone(),
+            // Deprecated for readers, who should use the columns; a writer needs the action itself.
+            #[allow(deprecated)]
+            None => Arc::new(FileEntry::new(view.add_action(), space)?),
+        };
+        if files.insert(path, entry).is_some() {
+            let reason = "its log holds one file twice, with different deletion vectors".to_string();
+            return Err(LakeError::Unsupported { table: space.table.clone(), reason });
+        }
+    }
+    Ok(files)
+}

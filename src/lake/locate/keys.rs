@@ -1,0 +1,346 @@
+//! Keys of a batch in order, and which of them lie in a range or among the rows of a file.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use arrow::row::{RowConverter, SortField};
+
+use crate::batch::{KeyedSlice, key_converter};
+use crate::change::TableId;
+use crate::lake::LakeError;
+use crate::schema::{Column, TableSchema};
+
+/// The key columns of one table and how their values are compared.
+pub(in crate::lake) struct KeySpace {
+    pub table: TableId,
+    pub columns: Vec<Column>,
+    order: Order,
+}
+
+enum Order {
+    /// One column whose values are whole numbers at heart: compared as `i64`.
+    Integer,
+    /// Everything else: compared by the bytes of the batch's own key encoding, in which the first column's
+    /// bytes come first.
+    Encoded { all: RowConverter, first: RowConverter },
+}
+
+/// Bounds of the first key column, both included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::lake) enum KeyRange {
+    Integer(i64, i64),
+    Encoded(Box<[u8]>, Box<[u8]>),
+}
+
+/// Unique keys in ascending order, with a mark for those whose row is deleted in the source.
+pub(in crate::lake) struct KeySet {
+    keys: Keys,
+    pub deleted: BooleanBuffer,
+}
+
+enum Keys {
+    Integer(Vec<i64>),
+    Encoded(EncodedKeys),
+}
+
+#[derive(Default)]
+struct EncodedKeys {
+    bytes: Vec<u8>,
+    /// Where each key ends in `bytes`.
+    ends: Vec<usize>,
+}
+
+/// A row of a batch that has a key of the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::lake) struct Match {
+    pub row: usize,
+    pub key: usize,
+}
+
+impl KeySpace {
+    pub fn new(table: TableId, columns: Vec<Column>) -> Result<Self, LakeError> {
+        let order = match columns.as_slice() {
+            [only] if is_integer(&only.data_type) => Order::Integer,
+            [] => return Err(LakeError::Changes { table, what: "the table has no key columns".into() }),
+            [first, ..] => Order::Encoded {
+                first: RowConverter::new(vec![SortField::new(first.data_type.clone())])
+                    .map_err(LakeError::arrow(&table, "encode keys"))?,
+                all: all_columns_converter(&table, &columns)?,
+            },
+        };
+        Ok(Self { table, columns, order })
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| column.name.as_str())
+    }
+
+    /// Whether statistics can say anything about the first key column. Floats have values that statistics
+    /// leave out (NaN) or mix up (-0.0).
+    pub fn has_ranges(&self) -> bool {
+        !self.columns.first().is_some_and(|first| first.data_type.is_floating())
+    }
+
+    /// The ranges between `mins[i]` and `maxs[i]` of the first key column; `None` where a bound is null.
+    pub fn ranges(&self, mins: &ArrayRef, maxs: &ArrayRef) -> Result<Vec<Option<KeyRange>>, LakeError> {
+        let wanted = if self.has_ranges() { self.columns.first() } else { None };
+        let Some(first) = wanted else { return Ok(vec![None; mins.len()]) };
+        let failed = LakeError::arrow(&self.table, "compare statistics of the key");
+        let (mins, maxs) =
+            (cast(mins, &first.data_type).map_err(&failed)?, cast(maxs, &first.data_type).map_err(&failed)?);
+        let known = |index: usize| mins.is_valid(index) && maxs.is_valid(index);
+        match &self.order {
+            Order::Integer => {
+                let (low, high) = (self.integers(&mins)?, self.integers(&maxs)?);
+                let range = |index| known(index).then(|| KeyRange::Integer(low.value(index), high.value(index)));
+                Ok((0..mins.len()).map(range).collect())
+            }
+            Order::Encoded { first, .. } => {
+                let low = first.convert_columns(std::slice::from_ref(&mins)).map_err(&failed)?;
+                let high = first.convert_columns(std::slice::from_ref(&maxs)).map_err(&failed)?;
+                let range = |index| {
+                    known(index)
+                        .then(|| KeyRange::Encoded(low.row(index).as_ref().into(), high.row(index).as_ref().into()))
+                };
+                Ok((0..mins.len()).map(range).collect())
+            }
+        }
+    }
+
+    /// The rows among `columns` (the key columns, in key order) whose key is in `keys`.
+    pub fn matches(&self, keys: &KeySet, columns: &[ArrayRef]) -> Result<Vec<Match>, LakeError> {
+        let failed = LakeError::arrow(&self.table, "compare keys");
+        let typed = columns.iter().zip(&self.columns).map(|(array, column)| cast(array, &column.data_type));
+        let columns = typed.collect::<Result<Vec<_>, _>>().map_err(&failed)?;
+        let mut found = Vec::new();
+        match (&self.order, &keys.keys, columns.as_slice()) {
+            (Order::Integer, Keys::Integer(keys), [column]) => {
+                let values = self.integers(column)?;
+                intersect(keys.len(), |i| keys[i], values.len(), |i| values.value(i), &mut found);
+                // A null's slot holds an arbitrary number.
+                found.retain(|hit: &Match| values.is_valid(hit.row));
+            }
+            (Order::Encoded { all, .. }, Keys::Encoded(keys), columns) => {
+                let rows = all.convert_columns(columns).map_err(&failed)?;
+                intersect(keys.ends.len(), |i| keys.get(i), rows.num_rows(), |i| rows.row(i).data(), &mut found);
+            }
+            _ => return Err(self.broken("keys of one order were compared in another")),
+        }
+        Ok(found)
+    }
+
+    fn integers(&self, array: &ArrayRef) -> Result<Int64Array, LakeError> {
+        use arrow::array::AsArray;
+        let numbers = cast(array, &DataType::Int64).map_err(LakeError::arrow(&self.table, "read keys"))?;
+        Ok(numbers.as_primitive::<Int64Type>().clone())
+    }
+
+    fn broken(&self, what: &str) -> LakeError {
+        LakeError::Changes { table: self.table.clone(), what: what.to_string() }
+    }
+}
+
+fn is_integer(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Date32
+            | DataType::Timestamp(TimeUnit::Microsecond, _)
+    )
+}
+
+fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConverter, LakeError> {
+    let schema =
+        TableSchema { table: table.clone(), columns: columns.to_vec(), key: (0..columns.len()).collect(), version: 1 };
+    key_converter(&schema).map_err(|source| LakeError::Batch { table: table.clone(), source })
+}
+
+/// Collects the keys of slices.
+pub(in crate::lake) struct KeySetBuilder {
+    space: Arc<KeySpace>,
+    keys: Keys,
+    deleted: BooleanBufferBuilder,
+}
+
+impl KeySetBuilder {
+    pub fn new(space: Arc<KeySpace>) -> Self {
+        let keys = match &space.order {
+            Order::Integer => Keys::Integer(Vec::new()),
+            Order::Encoded { .. } => Keys::Encoded(EncodedKeys::default()),
+        };
+        Self { space, keys, deleted: BooleanBufferBuilder::new(0) }
+    }
+
+    /// Adds the keys of the next slice; `key` are the positions of the key columns in its rows.
+    ///
+    /// # Errors
+    /// [`LakeError::Changes`] if a key is null, or does not come after the key before it.
+    pub fn push(&mut self, slice: &KeyedSlice, key: &[usize]) -> Result<(), LakeError> {
+        if slice.deleted.len() != slice.rows.num_rows() || slice.deleted.null_count() > 0 {
+            return Err(self.space.broken("a slice does not say of each row whether it is deleted"));
+        }
+        if key.iter().any(|index| slice.rows.column(*index).null_count() > 0) {
+            return Err(self.space.broken("a key column is null"));
+        }
+        let ascending = match (&mut self.keys, key) {
+            (Keys::Integer(keys), [only]) => {
+                let before = keys.len();
+                keys.extend_from_slice(self.space.integers(slice.rows.column(*only))?.values());
+                keys[before.saturating_sub(1)..].is_sorted_by(|a, b| a < b)
+            }
+            (Keys::Encoded(keys), _) => {
+                let before = keys.ends.len();
+                slice.keys.iter().for_each(|row| keys.push(row.as_ref()));
+                (before.max(1)..keys.ends.len()).all(|index| keys.get(index - 1) < keys.get(index))
+            }
+            _ => return Err(self.space.broken("a key has more columns than the table's key")),
+        };
+        self.push_deleted(&slice.deleted);
+        if ascending && self.deleted.len() == self.len() {
+            return Ok(());
+        }
+        Err(self.space.broken("keys are not unique and ascending"))
+    }
+
+    fn push_deleted(&mut self, deleted: &BooleanArray) {
+        deleted.values().iter().for_each(|flag| self.deleted.append(flag));
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// What the keys hold in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.keys {
+            Keys::Integer(keys) => keys.capacity() * size_of::<i64>(),
+            Keys::Encoded(keys) => keys.bytes.capacity() + keys.ends.capacity() * size_of::<usize>(),
+        }
+    }
+
+    pub fn finish(mut self) -> KeySet {
+        KeySet { keys: self.keys, deleted: self.deleted.finish() }
+    }
+}
+
+impl Keys {
+    fn len(&self) -> usize {
+        match self {
+            Self::Integer(keys) => keys.len(),
+            Self::Encoded(keys) => keys.ends.len(),
+        }
+    }
+}
+
+impl EncodedKeys {
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[index]]
+    }
+
+    /// The first index whose key is not below `bound`.
+    fn lower_bound(&self, bound: &[u8]) -> usize {
+        partition_point(self.ends.len(), |index| self.get(index) < bound)
+    }
+}
+
+impl KeySet {
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether any key lies in the range.
+    pub fn touches(&self, range: &KeyRange) -> bool {
+        match (&self.keys, range) {
+            (Keys::Integer(keys), KeyRange::Integer(min, max)) => {
+                let first = keys.partition_point(|key| key < min);
+                keys.get(first).is_some_and(|key| key <= max)
+            }
+            (Keys::Encoded(keys), KeyRange::Encoded(min, max)) => {
+                let first = keys.lower_bound(min);
+                // A key starts with the first column's bytes; only those are compared with the upper bound.
+                first < keys.ends.len() && keys.get(first).iter().take(max.len()).le(max.iter())
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Finds the pairs of equal values: `key` ascending and unique, `value` in any order, fastest when ascending.
+fn intersect<T: Ord>(
+    keys: usize,
+    key: impl Fn(usize) -> T,
+    values: usize,
+    value: impl Fn(usize) -> T,
+    found: &mut Vec<Match>,
+) {
+    if keys == 0 || values == 0 {
+        return;
+    }
+    if (1..values).all(|index| value(index - 1) <= value(index)) {
+        return intersect_sorted(keys, key, values, value, found);
+    }
+    for row in 0..values {
+        let wanted = value(row);
+        let index = partition_point(keys, |index| key(index) < wanted);
+        if index < keys && key(index) == wanted {
+            found.push(Match { row, key: index });
+        }
+    }
+}
+
+/// Walks both sides, galloping over what the other side does not have.
+fn intersect_sorted<T: Ord>(
+    keys: usize,
+    key: impl Fn(usize) -> T,
+    values: usize,
+    value: impl Fn(usize) -> T,
+    found: &mut Vec<Match>,
+) {
+    let (mut k, mut v) = (0, 0);
+    while k < keys && v < values {
+        match key(k).cmp(&value(v)) {
+            std::cmp::Ordering::Less => k = gallop(k, keys, |index| key(index) < value(v)),
+            std::cmp::Ordering::Greater => v = gallop(v, values, |index| value(index) < key(k)),
+            std::cmp::Ordering::Equal => {
+                found.push(Match { row: v, key: k });
+                v += 1;
+            }
+        }
+    }
+}
+
+/// The first index from `start` on for which `below` no longer holds, at most `end`; `below` holds at `start`.
+fn gallop(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (start, 1);
+    while low + step < end && below(low + step) {
+        low += step;
+        step *= 2;
+    }
+    let high = (low + step).min(end);
+    low + 1 + partition_point(high - low - 1, |offset| below(low + 1 + offset))
+}
+
+fn partition_point(length: usize, below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, length);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if below(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}

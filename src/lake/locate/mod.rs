@@ -1,0 +1,164 @@
+//! Finds the rows of a table that have a key of the batch: first by the statistics of the Delta log, then by those
+//! of footers and pages, then by comparing the keys themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::BooleanBufferBuilder;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use roaring::RoaringTreemap;
+
+use super::LakeError;
+use super::cache::ByteCache;
+use super::deletion::VectorStore;
+use super::files::{FileEntry, FileMap};
+
+mod footer;
+mod keys;
+mod probe;
+
+pub(super) use footer::Footers;
+pub(super) use keys::{KeyRange, KeySet, KeySetBuilder, KeySpace};
+
+/// Files that are probed at the same time: each holds one batch of key columns and one request in flight.
+const PROBES_AT_ONCE: usize = 4;
+
+/// What probing needs of a table.
+pub(super) struct Prober {
+    pub space: Arc<KeySpace>,
+    pub footers: Footers,
+    pub vectors: VectorStore,
+    pub vector_cache: ByteCache<RoaringTreemap>,
+}
+
+/// Rows to delete, by the path of their file in the log.
+#[derive(Default)]
+pub(super) struct Located {
+    pub files: BTreeMap<String, FileHits>,
+    /// Keys that are deleted in the source and had a live row.
+    pub rows_deleted: u64,
+}
+
+/// What goes from one file.
+pub(super) struct FileHits {
+    pub file: Arc<FileEntry>,
+    /// Physical rows in the file.
+    pub rows: u64,
+    /// The file's present vector and the new rows.
+    pub vector: RoaringTreemap,
+}
+
+/// What one file has of the batch's keys.
+struct Probed {
+    file: Arc<FileEntry>,
+    rows: u64,
+    old: Option<Arc<RoaringTreemap>>,
+    /// Physical row and key, live rows only.
+    hits: Vec<(u64, usize)>,
+}
+
+impl Prober {
+    /// Finds all live rows of `files` whose key is in `keys` and adds them to `located`.
+    ///
+    /// # Errors
+    /// [`LakeError::DuplicateKey`] if a key has more than one live row: the table was not equal to its source.
+    pub async fn locate(
+        self: &Arc<Self>,
+        files: &FileMap,
+        keys: &Arc<KeySet>,
+        located: &mut Located,
+    ) -> Result<(), LakeError> {
+        let touched = |file: &&Arc<FileEntry>| file.range.as_ref().is_none_or(|range| keys.touches(range));
+        let candidates: Vec<_> = files.values().filter(touched).cloned().collect();
+        let probes = candidates.into_iter().map(|file| {
+            let (prober, keys) = (self.clone(), keys.clone());
+            // A task of its own, so that decoding runs on more than one core.
+            async move {
+                let task = tokio::spawn(async move { prober.probe(file, &keys).await });
+                task.await.unwrap_or_else(|error| Err(LakeError::Task { what: "probe a file", source: error }))
+            }
+        });
+        let mut probes = stream::iter(probes).buffer_unordered(PROBES_AT_ONCE);
+        let mut matched = BooleanBufferBuilder::new(keys.len());
+        matched.append_n(keys.len(), false);
+        while let Some(probed) = probes.try_next().await? {
+            self.collect(probed, keys, &mut matched, located)?;
+        }
+        Ok(())
+    }
+
+    fn collect(
+        &self,
+        probed: Probed,
+        keys: &KeySet,
+        matched: &mut BooleanBufferBuilder,
+        located: &mut Located,
+    ) -> Result<(), LakeError> {
+        if probed.hits.is_empty() {
+            return Ok(());
+        }
+        let path = probed.file.add.path.clone();
+        let hits = located.files.entry(path).or_insert_with(|| FileHits {
+            vector: probed.old.as_deref().cloned().unwrap_or_default(),
+            file: probed.file.clone(),
+            rows: probed.rows,
+        });
+        for (row, key) in probed.hits {
+            if matched.get_bit(key) || !hits.vector.insert(row) {
+                return Err(LakeError::DuplicateKey {
+                    table: self.space.table.clone(),
+                    key: self.space.names().collect::<Vec<_>>().join(", "),
+                    file: probed.file.add.path.clone(),
+                });
+            }
+            matched.set_bit(key, true);
+            located.rows_deleted += u64::from(keys.deleted.value(key));
+        }
+        Ok(())
+    }
+
+    async fn probe(&self, file: Arc<FileEntry>, keys: &KeySet) -> Result<Probed, LakeError> {
+        let footer = self.footers.get(&file).await?;
+        let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
+        self.check_rows(&file, rows)?;
+        let mut hits = probe::hits(self, &file, &footer, keys).await?;
+        let old = if hits.is_empty() { None } else { self.vector(&file).await? };
+        if let Some(deleted) = &old {
+            hits.retain(|(row, _)| !deleted.contains(*row));
+        }
+        Ok(Probed { file, rows, old, hits })
+    }
+
+    /// A deletion vector over other rows than the log counts would be refused by readers.
+    fn check_rows(&self, file: &FileEntry, rows: u64) -> Result<(), LakeError> {
+        match file.rows {
+            Some(expected) if expected != rows => Err(LakeError::Damaged {
+                table: self.space.table.clone(),
+                file: file.add.path.clone(),
+                reason: format!("it has {rows} rows, the log says {expected}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The present deletion vector of a file.
+    pub async fn vector(&self, file: &FileEntry) -> Result<Option<Arc<RoaringTreemap>>, LakeError> {
+        let Some(descriptor) = &file.add.deletion_vector else { return Ok(None) };
+        let name = vector_name(descriptor);
+        if let Some(vector) = self.vector_cache.get(&name) {
+            return Ok(Some(vector));
+        }
+        let vector = Arc::new(self.vectors.read(descriptor).await?);
+        self.vector_cache.put(&name, vector.clone(), vector.serialized_size());
+        Ok(Some(vector))
+    }
+}
+
+/// A name that no other vector of the table has.
+pub(super) fn vector_name(vector: &deltalake::kernel::DeletionVectorDescriptor) -> String {
+    format!("{}{}@{}", vector.storage_type, vector.path_or_inline_dv, vector.offset.unwrap_or(1))
+}
+
+/// The footer of an open data file.
+type Footer = Arc<ArrowReaderMetadata>;

@@ -1,0 +1,33 @@
+//! Everything Delta: tables that are made, grown and kept equal to their source by merge-on-read upserts.
+//!
+//! A batch of one table becomes at most one set of new data files, one file of deletion vectors and exactly
+//! one Delta commit, which also carries the batch's `txn`. Old rows are found by pruning with the
+//! statistics of the Delta log, then those of the Parquet footers, then by comparing key columns. A row that has
+//! not been compared is never deleted.
+
+mod apply;
+mod cache;
+mod commit;
+mod create;
+mod deletion;
+mod error;
+mod evolve;
+mod files;
+mod ledger;
+mod locate;
+mod schema;
+mod state;
+mod stats;
+mod store;
+mod table;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use commit::{CommitOutcome, CommitSummary, CommitTag};
+pub use error::{LakeError, LakeErrorKind};
+pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
+pub use state::{JobState, LoadState, Stopped, TableState};
+pub use store::{Lake, table_path};
+pub use table::{LakeTable, TableStats};

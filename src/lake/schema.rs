@@ -1,0 +1,107 @@
+//! From a source's table schema to Delta's schema, protocol and table metadata.
+
+use std::collections::HashMap;
+
+use delta_kernel::engine::arrow_conversion::TryIntoKernel;
+use deltalake::kernel::{DataType, Metadata, Protocol, StructField, StructType, contains_timestampntz, new_metadata};
+use serde_json::{Value, json};
+
+use super::LakeError;
+use crate::change::TableId;
+use crate::schema::{Column, TableSchema};
+
+/// Table properties by which Alluvium knows its tables.
+pub(super) const SOURCE: &str = "alluvium.source";
+pub(super) const KEY: &str = "alluvium.key";
+pub(super) const SCHEMA_VERSION: &str = "alluvium.schema_version";
+/// Field metadata: what the source says of the column.
+const FIELD_NULLABLE: &str = "alluvium.nullable";
+const FIELD_SOURCE_TYPE: &str = "alluvium.source_type";
+
+/// The feature name of timestamps without a time zone in the Delta protocol.
+const TIMESTAMP_NTZ: &str = "timestampNtz";
+/// The feature name of deletion vectors in the Delta protocol.
+const DELETION_VECTORS: &str = "deletionVectors";
+
+/// The Delta field of one column. Key columns are NOT NULL, all others are nullable: a value that has no equal
+/// in the lake (a zero date) becomes null.
+pub(super) fn field(table: &TableId, column: &Column, in_key: bool) -> Result<StructField, LakeError> {
+    let data_type: Result<DataType, _> = (&column.data_type).try_into_kernel();
+    let data_type = data_type.map_err(LakeError::arrow(table, "map a column's type to Delta"))?;
+    let metadata = [
+        (FIELD_NULLABLE, delta_kernel::schema::MetadataValue::Boolean(column.nullable)),
+        (FIELD_SOURCE_TYPE, delta_kernel::schema::MetadataValue::String(column.source_type.clone())),
+    ];
+    Ok(StructField::new(&column.name, data_type, !in_key).with_metadata(metadata))
+}
+
+/// The Delta schema of a new table.
+pub(super) fn delta_schema(schema: &TableSchema) -> Result<StructType, LakeError> {
+    let fields = schema
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| field(&schema.table, column, schema.key.contains(&index)));
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    StructType::try_new(fields).map_err(|error| unsupported(&schema.table, &error))
+}
+
+/// Table metadata with a new table id.
+pub(super) fn new_table_metadata(schema: &TableSchema, delta: &StructType) -> Result<Metadata, LakeError> {
+    let mut properties = properties(schema);
+    properties.insert("delta.enableDeletionVectors", "true".to_string());
+    new_metadata(delta, Vec::<String>::new(), properties).map_err(|error| unsupported(&schema.table, &error))
+}
+
+/// The properties that follow the source's schema.
+pub(super) fn properties(schema: &TableSchema) -> HashMap<&'static str, String> {
+    HashMap::from([
+        (SOURCE, schema.table.to_string()),
+        (KEY, json!(schema.key_names()).to_string()),
+        (SCHEMA_VERSION, schema.version.to_string()),
+    ])
+}
+
+/// Reader version 3 and writer version 7 with the features that the schema needs.
+pub(super) fn new_protocol(table: &TableId, delta: &StructType) -> Result<Protocol, LakeError> {
+    let mut features = vec![DELETION_VECTORS];
+    if contains_timestampntz(delta.fields()) {
+        features.push(TIMESTAMP_NTZ);
+    }
+    let protocol = json!({
+        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features,
+    });
+    serde_json::from_value(protocol).map_err(|error| unsupported(table, &error))
+}
+
+/// `protocol` with what `delta` needs beyond it; `None` if that is nothing.
+pub(super) fn grown_protocol(
+    table: &TableId,
+    protocol: &Protocol,
+    delta: &StructType,
+) -> Result<Option<Protocol>, LakeError> {
+    let mut value = serde_json::to_value(protocol).map_err(|error| unsupported(table, &error))?;
+    let mut grown = false;
+    if contains_timestampntz(delta.fields()) {
+        for list in ["readerFeatures", "writerFeatures"] {
+            grown |= add_feature(&mut value, list, TIMESTAMP_NTZ);
+        }
+    }
+    if !grown {
+        return Ok(None);
+    }
+    serde_json::from_value(value).map(Some).map_err(|error| unsupported(table, &error))
+}
+
+fn add_feature(protocol: &mut Value, list: &str, feature: &str) -> bool {
+    let Some(features) = protocol.get_mut(list).and_then(Value::as_array_mut) else { return false };
+    let missing = !features.iter().any(|known| known == feature);
+    if missing {
+        features.push(json!(feature));
+    }
+    missing
+}
+
+pub(super) fn unsupported(table: &TableId, error: &dyn std::fmt::Display) -> LakeError {
+    LakeError::Unsupported { table: table.clone(), reason: error.to_string() }
+}

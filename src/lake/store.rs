@@ -1,0 +1,139 @@
+//! Where the lake is, and the store that holds it.
+
+use std::sync::Arc;
+
+use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore, object_store_factories};
+use object_store::local::LocalFileSystem;
+use object_store::path::{Path, PathPart};
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode};
+use url::Url;
+
+use super::LakeError;
+use crate::change::TableId;
+use crate::config::LakeConfig;
+
+/// What one table's work may hold in memory unless [`Lake::with_memory`] says otherwise.
+const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+
+/// A lake: a folder or bucket prefix with one Delta table per source table. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Lake {
+    root: Url,
+    /// Rooted where `root`'s host is, as Delta's readers want it.
+    host_store: Arc<dyn ObjectStore>,
+    /// Rooted at the lake.
+    store: Arc<dyn ObjectStore>,
+    memory_bytes: usize,
+}
+
+impl Lake {
+    /// Opens the lake that the job file names. A local folder is made when it is missing. Credentials come
+    /// from `config.options`, then from the environment (`AWS_*`). The store is not asked anything yet.
+    ///
+    /// # Errors
+    /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
+    pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
+        let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
+        let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
+            "file" => {
+                let folder = config.url.to_file_path().map_err(|()| location("it is not a local path".into()))?;
+                std::fs::create_dir_all(&folder).map_err(|error| location(error.to_string()))?;
+                Arc::new(LocalFileSystem::new())
+            }
+            "s3" => s3_store(config).map_err(location)?,
+            scheme => return Err(location(format!("{scheme} is not among the known schemes file and s3"))),
+        };
+        Ok(Self::with_store(config.url.clone(), host_store))
+    }
+
+    /// A lake at `root` in a store that is rooted at `root`'s host: paths in `store` are the paths of URLs.
+    /// For tests, which wrap the store or keep it in memory (`memory:///lake/`).
+    pub fn with_store(mut root: Url, store: Arc<dyn ObjectStore>) -> Self {
+        if !root.path().ends_with('/') {
+            root.set_path(&format!("{}/", root.path()));
+        }
+        let prefix = Path::from_url_path(root.path()).unwrap_or_default();
+        let lake_store = Arc::new(PrefixStore::new(store.clone(), prefix));
+        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT }
+    }
+
+    /// Bounds what the work on one table may hold: keys, footers, pages in flight and rows being encoded.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// The store, rooted at the lake.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        self.store.clone()
+    }
+
+    /// The lake's URL; ends in a slash.
+    pub fn root(&self) -> &Url {
+        &self.root
+    }
+
+    /// Checks that of two creates of one object exactly one wins: what keeps two writers from committing the
+    /// same version. Writes and removes one small object.
+    ///
+    /// # Errors
+    /// [`LakeError::NoConditionalPut`] if both win.
+    pub async fn probe(&self) -> Result<(), LakeError> {
+        let path = Path::from(format!("_alluvium_probe_{}", uuid::Uuid::new_v4().simple()));
+        let create = || self.store.put_opts(&path, "probe".into(), PutMode::Create.into());
+        create().await.map_err(LakeError::store(format!("write to the lake {}", self.root)))?;
+        let second = create().await;
+        let removed = self.store.delete(&path).await;
+        match second {
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                removed.map_err(LakeError::store(format!("delete in the lake {}", self.root)))
+            }
+            Ok(_) => Err(LakeError::NoConditionalPut { location: self.root.to_string() }),
+            Err(error) => Err(LakeError::store(format!("probe the lake {}", self.root))(error)),
+        }
+    }
+
+    /// The URL of a table's folder; ends in a slash.
+    pub fn table_url(&self, table: &TableId) -> Url {
+        let mut url = self.root.clone();
+        // The percent signs of encoded names are characters of the store's path: a URL escapes them again.
+        let escaped = table_path(table).as_ref().replace('%', "%25");
+        url.set_path(&format!("{}{escaped}/", self.root.path()));
+        url
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    pub(super) fn host_store(&self) -> Arc<dyn ObjectStore> {
+        self.host_store.clone()
+    }
+
+    pub(super) fn table_store(&self, table: &TableId) -> Arc<dyn ObjectStore> {
+        Arc::new(PrefixStore::new(self.store.clone(), table_path(table)))
+    }
+
+    pub(super) fn log_store(&self, table: &TableId) -> LogStoreRef {
+        let url = self.table_url(table);
+        default_logstore(self.table_store(table), self.host_store(), &url, &StorageConfig::default())
+    }
+}
+
+fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
+    deltalake::aws::register_handlers(None);
+    let scheme = Url::parse("s3://").map_err(|error| error.to_string())?;
+    let options = StorageConfig::parse_options(config.options.iter().map(|(k, v)| (k.clone(), v.clone())))
+        .map_err(|error| error.to_string())?;
+    let factory = object_store_factories().get(&scheme).map(|entry| entry.value().clone());
+    let factory = factory.ok_or("no store for s3 is built in")?;
+    let (store, _) = factory.parse_url_opts(&config.url, &options).map_err(|error| error.to_string())?;
+    Ok(store)
+}
+
+/// The folder of a table below the lake's root: `<database>/<table>`, each name as one percent-encoded segment.
+pub fn table_path(table: &TableId) -> Path {
+    [PathPart::from(table.database.as_str()), PathPart::from(table.table.as_str())].into_iter().collect()
+}

@@ -1,0 +1,212 @@
+//! Writes rows in key order into new data files.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{DataType, SchemaRef};
+use deltalake::kernel::Add;
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parquet::arrow::AsyncArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
+use uuid::Uuid;
+
+use super::{LakeError, stats};
+use crate::change::TableId;
+use crate::failpoint;
+
+/// A file is closed once it holds this many bytes: large enough for scans, small enough to be rewritten in seconds.
+const FILE_BYTES: usize = 256 << 20;
+/// Rows per row group at most: the unit in which readers share work.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+/// Encoded bytes per row group at most: what the writer holds in memory until a row group is complete.
+const ROW_GROUP_BYTES: usize = 32 << 20;
+/// Rows per page at most: the unit in which keys are looked up.
+const PAGE_ROWS: usize = 8_192;
+/// One part of an upload; smaller files go in one request.
+const UPLOAD_PART_BYTES: usize = 8 << 20;
+
+/// Writes one batch of a table.
+pub(super) struct DataWriter {
+    table: TableId,
+    /// Rooted at the table.
+    store: Arc<dyn ObjectStore>,
+    /// The columns of the files: those of the Delta table.
+    schema: SchemaRef,
+    key: Vec<String>,
+    open: Option<OpenFile>,
+    done: Vec<Add>,
+    rows: u64,
+}
+
+struct OpenFile {
+    path: Path,
+    writer: AsyncArrowWriter<BufWriter>,
+}
+
+/// New files that no commit names yet.
+#[derive(Default)]
+pub(super) struct NewFiles {
+    pub adds: Vec<Add>,
+    pub rows: u64,
+}
+
+impl DataWriter {
+    pub fn new(table: TableId, store: Arc<dyn ObjectStore>, schema: SchemaRef, key: Vec<String>) -> Self {
+        Self { table, store, schema, key, open: None, done: Vec::new(), rows: 0 }
+    }
+
+    /// Writes the rows of a slice that are not deleted. Slices come in key order.
+    pub async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        if self.open.is_none() {
+            failpoint::hit(failpoint::DATA_FILE_BEFORE);
+            self.open = Some(self.open_file()?);
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let written = open.writer.write(rows).await;
+        written.map_err(LakeError::parquet(&self.table, "write", open.path.as_ref()))?;
+        self.rows += rows.num_rows() as u64;
+        if open.writer.bytes_written() + open.writer.in_progress_size() >= FILE_BYTES {
+            self.close_file().await?;
+        }
+        Ok(())
+    }
+
+    pub async fn finish(mut self) -> Result<NewFiles, LakeError> {
+        self.close_file().await?;
+        Ok(NewFiles { adds: self.done, rows: self.rows })
+    }
+
+    fn open_file(&self) -> Result<OpenFile, LakeError> {
+        let path = Path::from(format!("part-{:05}-{}.zstd.parquet", self.done.len(), Uuid::new_v4()));
+        let failed = LakeError::parquet(&self.table, "start", path.as_ref());
+        let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES);
+        let options = ArrowWriterOptions::new()
+            .with_properties(properties(&self.schema, &self.key).map_err(&failed)?)
+            .with_skip_arrow_metadata(true);
+        let writer = AsyncArrowWriter::try_new_with_options(upload, self.schema.clone(), options).map_err(&failed)?;
+        drop(failed);
+        Ok(OpenFile { path, writer })
+    }
+
+    async fn close_file(&mut self) -> Result<(), LakeError> {
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let failed = LakeError::parquet(&self.table, "finish", open.path.as_ref());
+        let metadata = open.writer.finish().await.map_err(&failed)?;
+        let key: Vec<&str> = self.key.iter().map(String::as_str).collect();
+        let stats = stats::of_file(&self.schema, &metadata, &key).map_err(&failed)?;
+        let size = i64::try_from(open.writer.bytes_written()).unwrap_or(i64::MAX);
+        failpoint::hit(failpoint::DATA_FILE_AFTER);
+        self.done.push(Add {
+            path: open.path.to_string(),
+            partition_values: HashMap::new(),
+            size,
+            modification_time: chrono::Utc::now().timestamp_millis(),
+            data_change: true,
+            stats: Some(stats),
+            ..Add::default()
+        });
+        Ok(())
+    }
+}
+
+/// Deletes files that will never be part of the table; what cannot be deleted is left for a vacuum.
+pub(super) async fn abandon(store: &dyn ObjectStore, files: &NewFiles) {
+    for add in &files.adds {
+        if let Err(error) = store.delete(&Path::from(add.path.as_str())).await {
+            tracing::debug!(path = %add.path, error = %error, "unused data file stays");
+        }
+    }
+}
+
+/// How a table's files are encoded. Key columns have page statistics and no dictionary; whole numbers of an ascending
+/// key are stored as small differences.
+fn properties(schema: &SchemaRef, key: &[String]) -> Result<WriterProperties, parquet::errors::ParquetError> {
+    let mut builder = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_string())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_statistics_enabled(EnabledStatistics::Chunk);
+    for name in key {
+        let column = ColumnPath::new(vec![name.clone()]);
+        builder = builder
+            .set_column_statistics_enabled(column.clone(), EnabledStatistics::Page)
+            .set_column_dictionary_enabled(column.clone(), false);
+        let whole = schema.field_with_name(name).is_ok_and(|field| is_whole_number(field.data_type()));
+        if whole {
+            builder = builder
+                .set_column_encoding(column.clone(), Encoding::DELTA_BINARY_PACKED)
+                .set_column_compression(column, Compression::UNCOMPRESSED);
+        }
+    }
+    Ok(builder.build())
+}
+
+fn is_whole_number(data_type: &DataType) -> bool {
+    data_type.is_signed_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
+}
+
+/// How the columns of a batch become those of the table's files.
+pub(super) struct ColumnMap {
+    table: TableId,
+    schema: SchemaRef,
+    /// For each column of the files its position in the batch; `None` for one that the source no longer has.
+    positions: Vec<Option<usize>>,
+}
+
+impl ColumnMap {
+    /// # Errors
+    /// [`LakeError::ColumnType`] if a column has another type in the table; [`LakeError::Changes`] if the table lacks
+    /// one of the batch's columns: it has to be added first.
+    pub fn new(table: &TableId, files: &SchemaRef, batch: &SchemaRef) -> Result<Self, LakeError> {
+        let mut positions = vec![None; files.fields().len()];
+        for (position, field) in batch.fields().iter().enumerate() {
+            let same_name = |known: &Arc<arrow::datatypes::Field>| known.name().eq_ignore_ascii_case(field.name());
+            let Some(index) = files.fields().iter().position(same_name) else {
+                let what = format!("column {} is not in the Delta table yet", field.name());
+                return Err(LakeError::Changes { table: table.clone(), what });
+            };
+            let known = files.field(index);
+            if known.data_type() != field.data_type() {
+                return Err(LakeError::ColumnType {
+                    table: table.clone(),
+                    column: field.name().clone(),
+                    found: known.data_type().to_string(),
+                    expected: field.data_type().to_string(),
+                });
+            }
+            positions[index] = Some(position);
+        }
+        Ok(Self { table: table.clone(), schema: files.clone(), positions })
+    }
+
+    /// The rows of `batch` that `keep` selects, with the table's columns.
+    pub fn apply(&self, batch: &RecordBatch, keep: &arrow::array::BooleanArray) -> Result<RecordBatch, LakeError> {
+        let failed = LakeError::arrow(&self.table, "arrange the columns of a batch");
+        let kept = if keep.true_count() == keep.len() {
+            batch.clone()
+        } else {
+            filter_record_batch(batch, keep).map_err(&failed)?
+        };
+        let column = |(index, position): (usize, &Option<usize>)| -> ArrayRef {
+            match position {
+                Some(position) => kept.column(*position).clone(),
+                None => new_null_array(self.schema.field(index).data_type(), kept.num_rows()),
+            }
+        };
+        let columns = self.positions.iter().enumerate().map(column).collect();
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(&failed)
+    }
+}

@@ -48,7 +48,7 @@ keep() {
     kill -9 "$server" 2>/dev/null || true
     [ -e "$directory/closed" ] || tail -20 "$log" >&2
   fi
-  [ -z "$reader" ] || { pkill -P "$reader" || true; kill "$reader" || true; } 2>/dev/null
+  [ -z "$reader" ] || { pkill -P "$reader"; kill "$reader"; wait "$reader"; } 2>/dev/null || true
   [ -z "${REMOVE:-}" ] || [ ! -e "$directory/closed" ] || rm -rf "$directory"
   case $state in
     ended) die "the server ended at once, see $log" ;;

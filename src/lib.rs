@@ -11,5 +11,6 @@ pub mod config;
 pub mod failpoint;
 pub mod lake;
 pub mod pipeline;
+pub mod query;
 pub mod schema;
 pub mod source;

@@ -154,9 +154,10 @@ async fn a_purged_log_is_lost_whether_it_is_asked_for_first_or_not() {
 async fn another_server_at_the_same_address_is_not_taken_for_the_first() {
     for flavor in Flavor::ALL {
         let (first, second) = (Server::own(flavor, &[]), Server::own(flavor, &[]));
-        for (server, statements) in [(&first, 3), (&second, 9)] {
-            for number in 0..statements {
-                server.exec(format!("CREATE DATABASE d{number}")).await;
+        // Statements of other lengths: the first log's end lies inside an event of the second.
+        for (server, name) in [(&first, "d"), (&second, "a_longer_name")] {
+            for number in 0..9 {
+                server.exec(format!("CREATE DATABASE {name}{number}")).await;
             }
         }
         let point = source(&first, "d.*").start().await.unwrap();

@@ -77,7 +77,8 @@ async fn read_to(stream: &mut dyn ChangeStream, until: &ResumePoint) -> (Vec<Cha
 
 fn rows_of(table: &TableSchema, batches: &[ChangeBatch]) -> RecordBatch {
     let of_table = batches.iter().filter(|batch| batch.schema.table == table.table);
-    let rows: Vec<&RecordBatch> = of_table.inspect(|batch| batch.validate().unwrap()).map(|batch| &batch.rows).collect();
+    let rows: Vec<&RecordBatch> =
+        of_table.inspect(|batch| batch.validate().unwrap()).map(|batch| &batch.rows).collect();
     concat_batches(&table.arrow_schema(), rows).unwrap()
 }
 
@@ -104,8 +105,11 @@ fn differences(what: &str, selected: &dyn Array, logged: &dyn Array) -> Vec<Stri
         true => "NULL".to_string(),
         false => format!("{:?}", array_value_to_string(array, row).unwrap()),
     };
-    let differs = (0..selected.len()).filter(|row| selected.slice(*row, 1).to_data() != logged.slice(*row, 1).to_data());
-    differs.map(|row| format!("{what} row {row}: {} by SELECT, {} from the log", show(selected, row), show(logged, row))).collect()
+    let differs =
+        (0..selected.len()).filter(|row| selected.slice(*row, 1).to_data() != logged.slice(*row, 1).to_data());
+    differs
+        .map(|row| format!("{what} row {row}: {} by SELECT, {} from the log", show(selected, row), show(logged, row)))
+        .collect()
 }
 
 async fn fill(server: &Server, database: &str, cases: &[Case]) {
@@ -124,9 +128,8 @@ async fn create(server: &Server, database: &str, cases: &[Case]) {
     }
 }
 
-async fn check_values(server: &Server) {
+async fn check_values(server: &Server, cases: Vec<Case>) {
     let database = &server.new_database("same_values").await;
-    let cases = cases::all(server).await;
     create(server, database, &cases).await;
     let source = source(server, &format!("{database}.*"));
     let start = source.start().await.unwrap();
@@ -151,12 +154,29 @@ async fn check_values(server: &Server) {
 
 #[tokio::test]
 async fn mysql_gives_the_same_values_by_select_and_from_the_log_for_every_type() {
-    check_values(Server::shared(Flavor::Mysql)).await;
+    let server = Server::shared(Flavor::Mysql);
+    check_values(server, cases::all(server).await).await;
 }
 
 #[tokio::test]
 async fn mariadb_gives_the_same_values_by_select_and_from_the_log_for_every_type() {
-    check_values(Server::shared(Flavor::Mariadb)).await;
+    let server = Server::shared(Flavor::Mariadb);
+    check_values(server, cases::all(server).await).await;
+}
+
+/// Servers write their log in other ways than the test servers' own; the values are the same.
+#[tokio::test]
+async fn settings_of_the_log_do_not_change_the_values() {
+    for (flavor, options) in [
+        (Flavor::Mysql, ["--binlog-checksum=NONE", "--binlog-transaction-compression=ON"].as_slice()),
+        (Flavor::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--binlog-row-metadata=MINIMAL"]),
+        (Flavor::Mysql, &["--binlog-rows-query-log-events=ON", "--character-set-server=latin1", "--sql-mode=ANSI"]),
+        (Flavor::Mariadb, &["--binlog-checksum=NONE", "--log-bin-compress=ON", "--log-bin-compress-min-len=10"]),
+        (Flavor::Mariadb, &["--binlog-row-metadata=NO_LOG", "--binlog-annotate-row-events=OFF", "--sql-mode=ANSI"]),
+    ] {
+        let server = Server::own(flavor, options);
+        check_values(&server, cases::few()).await;
+    }
 }
 
 /// Every type that can be a key as a key: splits of every size meet each row once, in the server's order.

@@ -37,7 +37,10 @@ async fn a_stream_goes_on_after_its_last_boundary_by_gtid_and_by_position() {
             assert_eq!(ids(&batches), [3], "{flavor:?} {resume:?}");
             source.check_held(&end).await.unwrap();
             if end.position == head.position {
-                assert_eq!(end.gtid_set, head.gtid_set, "{flavor:?} {resume:?}: the set that was read and the server's");
+                assert_eq!(
+                    end.gtid_set, head.gtid_set,
+                    "{flavor:?} {resume:?}: the set that was read and the server's"
+                );
             }
         }
     }
@@ -175,7 +178,8 @@ async fn a_split_and_the_log_from_its_low_point_miss_no_row() {
             found.extend(ids(&logged));
             found.sort_unstable();
             found.dedup();
-            let (from_start, _) = read_to(open(&source, &split.high).await.as_mut(), &source.head().await.unwrap()).await;
+            let (from_start, _) =
+                read_to(open(&source, &split.high).await.as_mut(), &source.head().await.unwrap()).await;
             let later = ids(&from_start);
             assert_eq!(found.len() + later.len(), 800, "{flavor:?} {} {}", split.low.position, split.high.position);
             assert!(later.iter().all(|id| !found.contains(id)));

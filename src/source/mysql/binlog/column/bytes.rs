@@ -373,9 +373,9 @@ fn address<const N: usize>(print: impl Fn([u8; N]) -> String + Send + 'static) -
     })
 }
 
-/// MariaDB stores a uuid's groups from last to first, so that uuids made after one another sort together.
+/// The log has a uuid's bytes as they are printed, whatever order MariaDB stores them in.
 fn uuid(bytes: [u8; 16]) -> String {
-    const GROUPS: [std::ops::Range<usize>; 5] = [12..16, 10..12, 8..10, 6..8, 0..6];
+    const GROUPS: [std::ops::Range<usize>; 5] = [0..4, 4..6, 6..8, 8..10, 10..16];
     let mut text = String::with_capacity(36);
     for (index, group) in GROUPS.into_iter().enumerate() {
         if index > 0 {

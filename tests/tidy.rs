@@ -126,10 +126,12 @@ fn decisions_are_numbered_without_a_gap() {
 #[test]
 fn every_recorded_file_is_in_the_catalogue() {
     let folder = root().join("tests/data");
-    let catalogue = fs::read_to_string(folder.join("README.md")).unwrap();
-    let files = files_under(&folder).into_iter().filter(|path| *path != folder.join("README.md"));
-    let unnamed = files.filter(|path| !catalogue.contains(&file_name(path)));
-    report(unnamed.map(|path| format!("{} is not named in tests/data/README.md", path.display())).collect());
+    let unnamed = files_under(&folder).into_iter().filter(|path| file_name(path) != "README.md").filter(|path| {
+        // A folder may have a catalogue of its own.
+        let catalogue = path.ancestors().map(|above| above.join("README.md")).find(|file| file.is_file()).unwrap();
+        !fs::read_to_string(catalogue).unwrap().contains(&file_name(path))
+    });
+    report(unnamed.map(|path| format!("{} is not named in the README.md above it", path.display())).collect());
 }
 
 #[test]
@@ -139,6 +141,7 @@ fn the_scanner_sees_through_strings_and_comments() {
     check("a /* x /* y */ } */ b", "a                   b");
     check(r#"f("}\" {", 'x', '\'', '{')"#, r#"f("     ", ' ', '  ', ' ')"#);
     check("r#\"}\"#; &'a str", "r#\" \"#; &'a str");
+    assert_eq!(without_tests("a\n#[cfg(test)]\nmod tests;\nb\n#[cfg(test)]\nfn f([u8; 2]) { {} }\nc"), "a\n\nb\n\nc");
     assert_eq!(functions("fn a() {\n  b();\n}\nfn c();\n"), vec![("a".to_string(), 3)]);
     assert_eq!(imported_modules("use crate::{a::B, c::{d, e}};\ncrate::f::g()"), ["a", "c", "f"]);
 }
@@ -192,14 +195,21 @@ fn production_files() -> Vec<SourceFile> {
     production
         .map(|path| {
             let code = blank(&fs::read_to_string(&path).unwrap());
-            SourceFile { path: path.strip_prefix(root()).unwrap().to_path_buf(), code: before_tests(&code).to_string() }
+            SourceFile { path: path.strip_prefix(root()).unwrap().to_path_buf(), code: without_tests(&code) }
         })
         .collect()
 }
 
-/// Tests stand at the end of a file, in `mod tests`.
-fn before_tests(code: &str) -> &str {
-    code.find("#[cfg(test)]\nmod tests").map_or(code, |end| &code[..end])
+/// The code without the items that stand under `#[cfg(test)]`.
+fn without_tests(code: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = code;
+    while let Some(start) = rest.find("#[cfg(test)]") {
+        kept.push_str(&rest[..start]);
+        rest = &rest[start..];
+        rest = &rest[item_end(rest).0..];
+    }
+    kept + rest
 }
 
 /// The first part of the path under `src/`.
@@ -271,35 +281,34 @@ fn functions(code: &str) -> Vec<(String, usize)> {
             continue;
         }
         let name = identifier(&code[start + 3..]);
-        if !name.is_empty()
-            && let Some(length) = body_end(&code[start..])
-        {
-            found.push((name, code[start..start + length].lines().count()));
+        let (end, has_body) = item_end(&code[start..]);
+        if !name.is_empty() && has_body {
+            found.push((name, code[start..start + end].lines().count()));
         }
     }
     found
 }
 
-/// Where the body ends; `None` for a declaration without one.
-fn body_end(code: &str) -> Option<usize> {
+/// Where an item ends, and whether it has a body: `fn a();` has none.
+fn item_end(code: &str) -> (usize, bool) {
     let (mut depth, mut brackets) = (0, 0);
     for (index, c) in code.char_indices() {
         match c {
             '[' | '(' => brackets += 1,
             ']' | ')' => brackets -= 1,
             // `[u8; 4]` in a signature is no end.
-            ';' if depth == 0 && brackets == 0 => return None,
+            ';' if depth == 0 && brackets == 0 => return (index + 1, false),
             '{' => depth += 1,
             '}' => {
                 depth -= 1;
                 if depth == 0 {
-                    return Some(index + 1);
+                    return (index + 1, true);
                 }
             }
             _ => {}
         }
     }
-    None
+    (code.len(), false)
 }
 
 /// The code with the insides of comments, strings and character literals replaced by spaces; lines stay.

@@ -7,6 +7,7 @@ mod crash;
 mod demo;
 mod harness;
 mod harness_tests;
+mod live_source;
 mod oracle;
 mod oracle_tests;
 mod two_copies;

@@ -140,7 +140,8 @@ install_duckdb() { venv duckdb-venv duckdb==1.5.5 duckdb-extension-delta==1.5.5;
 
 install_spark() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
-  venv spark-venv jsoniq
+  # jsoniq brings Spark and Delta Lake; the others are what a Spark Connect client needs.
+  venv spark-venv jsoniq grpcio grpcio-status googleapis-common-protos pyarrow
 }
 
 [ $# -gt 0 ] || set -- mariadb mysql s3 duckdb spark

@@ -144,7 +144,7 @@ fn moments() -> Table {
 fn bytes() -> Table {
     let columns = vec![
         column("fixed", "BINARY(16)", Kind::Bytes(16)),
-        column("varying", "VARBINARY(64)", Kind::Bytes(64)),
+        column("padded", "VARBINARY(64)", Kind::Bytes(64)),
         column("tiny", "TINYBLOB", Kind::Bytes(64)),
         column("body", "BLOB", Kind::Bytes(64)),
         column("long_one", "LONGBLOB", Kind::Bytes(64)),

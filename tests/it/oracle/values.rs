@@ -265,7 +265,8 @@ fn geometry(random: &mut StdRng) -> String {
 }
 
 fn uuid(random: &mut StdRng) -> String {
-    let bits = random.random::<u128>();
-    let hex = format!("{bits:032x}");
-    format!("'{}-{}-{}-{}-{}'", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let hex = format!("{:032x}", random.random::<u128>());
+    // The server stores some versions with their parts in another order, and refuses what is no RFC 4122 variant.
+    let version = pick(random, &["1", "4", "7"]);
+    format!("'{}-{}-{version}{}-b{}-{}'", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }

@@ -147,9 +147,9 @@ impl Workload {
     async fn transaction(&mut self) -> BTreeSet<usize> {
         match self.random.random_range(0..100) {
             0..3 if self.with_ddl => self.add_column().await,
-            3..5 if self.with_ddl => self.truncate().await,
+            3..4 if self.with_ddl => self.truncate().await,
             0..12 => self.one_statement().await,
-            12..15 => self.many_rows().await,
+            12..17 => self.many_rows().await,
             _ => self.several_statements().await,
         }
     }

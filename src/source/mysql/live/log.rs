@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Session, text_literal};
 use crate::change::{ResumePoint, SourceIdentity, SourcePosition};
-use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::binlog::{Flavor, file_number};
 use crate::source::{SourceError, SourceErrorKind};
 
 /// How long transactions that are in the log may take to become visible. Semi-synchronous replication holds
@@ -33,7 +33,7 @@ impl Coordinates {
     }
 
     fn position(&self) -> SourcePosition {
-        let number = self.file.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let number = file_number(&self.file).unwrap_or(0);
         SourcePosition { order: (number, self.offset), text: format!("{}:{}", self.file, self.offset) }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::compute::not;
+use arrow::datatypes::SchemaRef;
 use deltalake::kernel::{Action, Add};
 use deltalake::protocol::DeltaOperation;
 use object_store::path::Path;
@@ -79,8 +80,7 @@ impl LakeTable {
         let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
-        let key = self.prober.space.names().map(str::to_string).collect();
-        let mut writer = DataWriter::new(self.table.clone(), self.store.clone(), self.arrow_schema(), key);
+        let mut writer = self.writer(self.arrow_schema());
         let mut located = Located::default();
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
@@ -103,6 +103,11 @@ impl LakeTable {
         self.prober.locate(&self.files, &keys, &mut located).await?;
         let new = writer.finish().await?;
         Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
+    }
+
+    pub(super) fn writer(&self, schema: SchemaRef) -> DataWriter {
+        let key = self.prober.space.names().map(str::to_string).collect();
+        DataWriter::new(self.table.clone(), self.store.clone(), schema, key, self.lake.layout())
     }
 
     /// The batch was reduced by its own key; by another key the table would get doubled rows.

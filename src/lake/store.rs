@@ -10,6 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use url::Url;
 
 use super::LakeError;
+use super::write::{LAYOUT, Layout};
 use crate::change::TableId;
 use crate::config::LakeConfig;
 
@@ -25,6 +26,7 @@ pub struct Lake {
     /// Rooted at the lake.
     store: Arc<dyn ObjectStore>,
     memory_bytes: usize,
+    layout: Layout,
 }
 
 impl Lake {
@@ -58,7 +60,7 @@ impl Lake {
         }
         let prefix = Path::from_url_path(root.path()).unwrap_or_default();
         let lake_store = Arc::new(PrefixStore::new(store.clone(), prefix));
-        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT }
+        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT, layout: LAYOUT }
     }
 
     /// Bounds what the work on one table may hold: keys, footers, pages in flight and rows being encoded.
@@ -103,6 +105,17 @@ impl Lake {
         let mut url = self.root.clone();
         url.set_path(&format!("{}{}/", self.root.path(), table_path(table)));
         url
+    }
+
+    /// Other sizes of files, row groups and pages: small tables then have many.
+    #[cfg(test)]
+    pub(super) fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

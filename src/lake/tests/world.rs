@@ -21,6 +21,7 @@ use rand::{Rng, SeedableRng};
 use super::model::{Model, texts};
 use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use crate::lake::write::Layout;
 use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeTable};
 use crate::schema::{Column, TableSchema};
 
@@ -255,7 +256,9 @@ impl World {
 }
 
 pub fn memory_lake(store: Arc<dyn ObjectStore>) -> Lake {
-    Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), store)
+    // Files, row groups and pages so small that a few hundred rows have many of each.
+    let layout = Layout { file_bytes: 4 << 10, row_group_rows: 40, row_group_bytes: 1 << 20, page_rows: 8 };
+    Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), store).with_layout(layout)
 }
 
 fn schema(table: TableId, kind: KeyKind) -> TableSchema {

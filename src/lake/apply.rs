@@ -34,12 +34,24 @@ struct Staged {
 }
 
 /// What one commit changes in the list of files.
-struct FileChanges {
-    removed: Vec<Arc<FileEntry>>,
-    added: Vec<Add>,
+#[derive(Default)]
+pub(super) struct FileChanges {
+    pub removed: Vec<Arc<FileEntry>>,
+    /// New files, and old ones with another deletion vector.
+    pub added: Vec<Add>,
+    /// The new files among them, if they were made for this attempt alone.
+    pub new: NewFiles,
     /// New vectors by name, for the cache.
-    vectors: Vec<(String, Arc<RoaringTreemap>)>,
-    vector_file: Option<Path>,
+    pub vectors: Vec<(String, Arc<RoaringTreemap>)>,
+    pub vector_file: Option<Path>,
+}
+
+impl FileChanges {
+    pub fn actions(&self) -> impl Iterator<Item = Action> {
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        let removes = self.removed.iter().map(move |file| Action::Remove(file.remove(now_ms)));
+        removes.chain(self.added.iter().cloned().map(Action::Add))
+    }
 }
 
 impl LakeTable {
@@ -129,10 +141,9 @@ impl LakeTable {
 
     /// Decides what becomes of each file, and writes the deletion vectors.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
-        let mut changes =
-            FileChanges { removed: Vec::new(), added: staged.new.adds.clone(), vectors: Vec::new(), vector_file: None };
+        let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
-            changes.removed = self.files.values().cloned().collect();
+            changes.removed = self.all_files();
             return Ok(changes);
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
@@ -166,9 +177,6 @@ impl LakeTable {
         changes: &FileChanges,
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
-        let now_ms = chrono::Utc::now().timestamp_millis();
-        let removes = changes.removed.iter().map(|file| Action::Remove(file.remove(now_ms)));
-        let actions = removes.chain(changes.added.iter().cloned().map(Action::Add)).collect();
         let tag = tag
             .clone()
             .with_info("alluvium.rows_upserted", staged.new.rows)
@@ -182,12 +190,11 @@ impl LakeTable {
             not_matched_by_source_predicates: Vec::new(),
         };
         failpoint::hit(failpoint::COMMIT_BEFORE);
-        let attempt = self.commit(actions, operation, &tag).await?;
+        let attempt = self.commit(changes.actions().collect(), operation, &tag).await?;
         failpoint::hit(failpoint::COMMIT_AFTER);
         Ok(attempt)
     }
 
-    /// Brings the list of files and the caches to the committed version.
     fn finish(&mut self, staged: &Staged, changes: FileChanges) -> Result<CommitSummary, LakeError> {
         let summary = CommitSummary {
             version: self.version(),
@@ -195,8 +202,14 @@ impl LakeTable {
             rows_deleted: staged.located.rows_deleted,
             files_added: staged.new.adds.len() as u64,
             files_touched: changes.removed.len() as u64,
-            bytes_written: staged.new.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum(),
+            bytes_written: staged.new.bytes(),
         };
+        self.adopt(changes)?;
+        Ok(summary)
+    }
+
+    /// Brings the list of files and the caches to the committed version.
+    pub(super) fn adopt(&mut self, changes: FileChanges) -> Result<(), LakeError> {
         for file in &changes.removed {
             self.files.remove(&file.add.path);
             if let Some(vector) = &file.add.deletion_vector {
@@ -210,7 +223,7 @@ impl LakeTable {
             let bytes = rows.serialized_size();
             self.prober.vector_cache.put(&name, rows, bytes);
         }
-        Ok(summary)
+        Ok(())
     }
 
     async fn drop_vectors(&self, changes: &FileChanges) {

@@ -14,6 +14,7 @@ mod error;
 mod evolve;
 mod files;
 mod locate;
+mod rewrite;
 mod schema;
 mod stats;
 mod store;

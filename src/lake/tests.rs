@@ -6,6 +6,9 @@ mod world;
 
 use super::*;
 use crate::change::TableId;
+use arrow::array::{Int64Array, StringArray};
+use arrow::datatypes::{DataType, TimeUnit};
+use std::sync::Arc;
 use world::{KeyKind, World, tag};
 
 /// Random batches, each compared with the model through the deltalake crate's own reader.
@@ -182,8 +185,8 @@ async fn columns_are_added_and_the_table_stays_the_same() {
     let mut world = World::in_memory(KeyKind::Long, 14).await;
     world.apply_random(30, 50).await;
     let before = world.metadata().await;
-    world.add_column("added", arrow::datatypes::DataType::Utf8).await;
-    world.add_column("at", arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None)).await;
+    world.add_column("added", DataType::Utf8, None).await;
+    world.add_column("at", DataType::Timestamp(TimeUnit::Microsecond, None), None).await;
     world.compare("columns added").await;
     let after = world.metadata().await;
     assert_eq!((before.id(), before.created_time()), (after.id(), after.created_time()));
@@ -200,11 +203,30 @@ async fn columns_are_added_and_the_table_stays_the_same() {
 async fn a_column_of_another_type_is_refused() {
     let mut world = World::in_memory(KeyKind::Long, 15).await;
     let mut other = (*world.schema).clone();
-    other.columns[1].data_type = arrow::datatypes::DataType::Int32;
+    other.columns[1].data_type = DataType::Int32;
     let error = world.table.evolve(&other, &Default::default(), &CommitTag::default()).await.err().unwrap();
     assert!(matches!(&error, LakeError::ColumnType { column, .. } if *column == other.columns[1].name), "{error}");
     let mut other = (*world.schema).clone();
     other.key = vec![0];
     let error = world.table.evolve(&other, &Default::default(), &CommitTag::default()).await.err().unwrap();
     assert!(matches!(error, LakeError::Changes { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_there_get_a_new_column_s_default() {
+    let mut world = World::in_memory(KeyKind::TextAndLong, 16).await;
+    for _ in 0..3 {
+        world.apply_random(60, 100).await;
+    }
+    world.add_column("plain", DataType::Utf8, None).await;
+    world.apply_random(60, 100).await;
+    world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await;
+    world.compare("a default").await;
+    assert_eq!(world.table.stats().deleted_rows, 0);
+    world.apply_random(60, 100).await;
+    world.add_column("named", DataType::Utf8, Some(Arc::new(StringArray::from(vec!["new"])))).await;
+    world.compare("another default").await;
+    world.reopen().await;
+    world.apply_random(60, 100).await;
+    world.compare("after two defaults").await;
 }

@@ -69,6 +69,13 @@ pub(super) struct NewFiles {
     pub rows: u64,
 }
 
+impl NewFiles {
+    /// Size of the files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum()
+    }
+}
+
 impl DataWriter {
     pub fn new(
         table: TableId,

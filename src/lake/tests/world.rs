@@ -9,6 +9,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
+use arrow::util::display::array_value_to_string;
 use datafusion::prelude::SessionContext;
 use deltalake::DeltaTable;
 use deltalake::kernel::Metadata;
@@ -243,15 +244,17 @@ impl World {
         self.lake.table_store(other).put(&name, bytes.into()).await.unwrap();
     }
 
-    /// Adds a column at the end of the source's schema, and evolves the table.
-    pub async fn add_column(&mut self, name: &str, data_type: DataType) {
+    /// Adds a column at the end of the source's schema, and evolves the table; rows that are there get `default`.
+    pub async fn add_column(&mut self, name: &str, data_type: DataType, default: Option<ArrayRef>) {
         let mut schema = (*self.schema).clone();
         schema.columns.push(Column { name: name.into(), data_type, nullable: true, source_type: "test".into() });
         schema.version += 1;
-        let outcome = self.table.evolve(&schema, &BTreeMap::new(), &CommitTag::default()).await.unwrap();
+        let text = default.as_ref().map_or("null".into(), |value| array_value_to_string(value, 0).unwrap());
+        let defaults = default.into_iter().map(|value| (name.to_string(), value)).collect();
+        let outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await.unwrap();
         assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
         self.schema = Arc::new(schema);
-        self.model.rows.values_mut().for_each(|row| row.push("null".into()));
+        self.model.rows.values_mut().for_each(|row| row.push(text.clone()));
     }
 }
 

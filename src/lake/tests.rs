@@ -158,15 +158,6 @@ async fn a_doubled_key_is_an_error_that_names_its_column() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_may_have_more_keys_than_memory() {
-    let mut world = World::with_memory(KeyKind::LongText, 12, 64 << 10).await;
-    for step in 0..4 {
-        world.apply_random(5_000, 8_000).await;
-        world.compare(&format!("little memory, step {step}")).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_with_checkpoints_is_read_on() {
     let mut world = World::in_memory(KeyKind::Long, 13).await;
     for _ in 0..120 {
@@ -229,4 +220,20 @@ async fn rows_that_are_there_get_a_new_column_s_default() {
     world.reopen().await;
     world.apply_random(60, 100).await;
     world.compare("after two defaults").await;
+}
+
+/// More keys than one slice holds, and far more than the table's memory does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_more_keys_than_memory_is_located_in_parts_and_only_once() {
+    let mut world = World::large(17, 64 << 10).await;
+    let ids: Vec<u32> = (0..70_000).collect();
+    world.apply_ids(&ids, &[]).await;
+    world.foreign_delete(10, 20).await;
+    let batch = world.batch_of(&ids[..40_000], &ids[40_000..]);
+    let outcome = world.apply(batch.clone(), 2).await.unwrap();
+    assert_eq!(outcome, CommitOutcome::Conflict);
+    world.compare("nothing of the batch").await;
+    let outcome = world.apply(batch, 2).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+    world.compare("all of the batch").await;
 }

@@ -70,9 +70,11 @@ impl World {
         Self::new(memory_lake(Arc::new(InMemory::new())), TableId::new("shop", "orders"), kind, seed).await
     }
 
-    pub async fn with_memory(kind: KeyKind, seed: u64, bytes: usize) -> Self {
-        let lake = memory_lake(Arc::new(InMemory::new())).with_memory(bytes);
-        Self::new(lake, TableId::new("shop", "orders"), kind, seed).await
+    /// With files of the usual sizes, and little memory.
+    pub async fn large(seed: u64, memory_bytes: usize) -> Self {
+        let root = url::Url::parse("memory:///lake/").unwrap();
+        let lake = Lake::with_store(root, Arc::new(InMemory::new())).with_memory(memory_bytes);
+        Self::new(lake, TableId::new("shop", "orders"), KeyKind::Long, seed).await
     }
 
     pub async fn new(lake: Lake, table: TableId, kind: KeyKind, seed: u64) -> Self {

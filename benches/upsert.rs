@@ -65,7 +65,7 @@ async fn compare(rows: i64) {
     let ours = fingerprint(&folder.path().join("ours/shop/orders")).await;
     assert_eq!(ours, fingerprint(&folder.path().join("peer")).await, "the tables differ");
     println!("{ours}");
-    println!("bench name=upsert rows={rows} ratio={:.1} ours_ms={ours_ms:.0} peer_ms={peer_ms:.0}", peer_ms / ours_ms);
+    println!("bench name=upsert ratio={:.1} ours_ms={ours_ms:.0} peer_ms={peer_ms:.0} rows={rows}", peer_ms / ours_ms);
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

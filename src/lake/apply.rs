@@ -99,7 +99,7 @@ impl LakeTable {
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
         let mut slices = slices(changes);
         while let Some(slice) = slices.recv().await {
-            let slice = slice.map_err(|source| LakeError::Batch { table: self.table.clone(), source })?;
+            let slice = slice.map_err(LakeError::batch(&self.table))?;
             if !truncate {
                 if keys.bytes() > keys_max {
                     let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));

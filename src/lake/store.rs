@@ -37,8 +37,10 @@ impl Lake {
     /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
     pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
         let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
-        if config.url.path().contains("%25") {
-            return Err(location("Delta's readers cannot find folders with a percent sign in their name".into()));
+        if config.url.path().contains(if config.url.scheme() == "file" { "%25" } else { "%" }) {
+            let reason = "Delta's readers cannot find deletion vectors below a path with percent signs, or outside \
+                          local disks with blanks or letters beyond ASCII";
+            return Err(location(reason.into()));
         }
         let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
             "file" => {
@@ -147,22 +149,20 @@ fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
     Ok(store)
 }
 
-/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-`, inner dots and
-/// everything beyond ASCII stay; each other byte becomes `!` and two hexadecimal digits. (A percent sign would be
-/// decoded once too often by Delta's own readers.)
+/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-` and inner dots
+/// stay; each other byte becomes `!` and two hexadecimal digits. (Percent signs, and all that a URL escapes with
+/// them, are decoded once too often or not at all by Delta's own readers, depending on the store.)
 pub fn table_path(table: &TableId) -> Path {
-    let text = format!("{}/{}", escaped(&table.database), escaped(&table.table));
-    Path::parse(&text).unwrap_or_else(|_| Path::from(text))
+    Path::from(format!("{}/{}", escaped(&table.database), escaped(&table.table)))
 }
 
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
-    for (index, character) in name.char_indices() {
-        let plain = character.is_ascii_alphanumeric() || matches!(character, '_' | '-') || !character.is_ascii();
-        if plain || (character == '.' && index > 0) {
-            text.push(character);
+    for (index, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && index > 0) {
+            text.push(char::from(byte));
         } else {
-            text.push_str(&format!("!{:02x}", u32::from(character)));
+            text.push_str(&format!("!{byte:02x}"));
         }
     }
     text
@@ -180,6 +180,6 @@ mod tests {
     fn names_become_folders_that_no_other_name_has() {
         check(("shop", "orders_2-x"), "shop/orders_2-x");
         check(("..", "a/b"), "!2e./a!2fb");
-        check(("a b%", "täble^!1"), "a!20b!25/täble!5e!211");
+        check(("a b%", "täble^!1"), "a!20b!25/t!c3!a4ble!5e!211");
     }
 }

@@ -6,8 +6,13 @@
 
 pub mod batch;
 pub mod change;
+pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod failpoint;
 pub mod lake;
+pub mod pipeline;
+pub mod query;
 pub mod schema;
 pub mod source;
+pub mod telemetry;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{concat_batches, interleave};
 use arrow::datatypes::DataType;
@@ -123,7 +123,6 @@ impl RowWidths {
 }
 
 fn offsets(column: &ArrayRef) -> Option<OffsetBuffer<i32>> {
-    use arrow::array::AsArray;
     match column.data_type() {
         DataType::Utf8 => Some(column.as_string::<i32>().offsets().clone()),
         _ => column.as_binary_opt::<i32>().map(|array| array.offsets().clone()),

@@ -6,6 +6,7 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::row::{RowConverter, Rows};
 
 use super::BatchError;
+use super::key::encode_keys;
 use super::merge::Merge;
 use super::sorted::{Block, BlockLimits, SortedRows};
 use super::spill::SpillDir;
@@ -71,7 +72,7 @@ impl KeyedChanges {
     }
 
     fn slice(&self, block: Block) -> Result<KeyedSlice, BatchError> {
-        let keys = super::key::encode_keys(&self.converter, &self.schema, &block.rows)?;
+        let keys = encode_keys(&self.converter, &self.schema, &block.rows)?;
         let deleted = block.operations.iter().map(|operation| Some(*operation == Operation::Delete)).collect();
         Ok(KeyedSlice { rows: block.rows, deleted, keys })
     }

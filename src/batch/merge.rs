@@ -10,6 +10,7 @@ use super::held::{RowWidths, gather, used_bytes};
 use super::key::encode_keys;
 use super::sorted::{Block, BlockLimits, SortedRows};
 use super::spill::Run;
+use crate::change::Operation;
 use crate::schema::TableSchema;
 
 /// What a merge reads.
@@ -82,7 +83,7 @@ impl Cursor {
 struct Picks {
     batches: Vec<RecordBatch>,
     rows: Vec<(usize, usize)>,
-    operations: Vec<crate::change::Operation>,
+    operations: Vec<Operation>,
     sequences: Vec<u64>,
     bytes: usize,
     /// Bytes of blocks that are held for this slice alone, having been read to their end.

@@ -1,6 +1,7 @@
 //! The batch that is being filled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,10 +83,8 @@ impl MicroBatch {
         let id = changes.schema.table.clone();
         let rows = changes.operations.len() as u64;
         let table = match self.tables.entry(id.clone()) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(PendingTable::new(Arc::clone(&changes.schema))?)
-            }
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(PendingTable::new(Arc::clone(&changes.schema))?),
         };
         let before = table.held_bytes;
         let first_sequence = table.push(changes)?;

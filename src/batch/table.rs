@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::row::RowConverter;
 
 use super::held::{HeldRows, with_schema};
+use super::key::check_keys;
 use super::keyed::{KeyedChanges, KeyedRows};
 use super::merge::{Input, Merge};
 use super::sorted::{BlockLimits, SortedRows};
@@ -14,7 +15,8 @@ use crate::change::{ChangeBatch, Operation};
 use crate::schema::TableSchema;
 
 /// How many runs are merged at once. Each holds a block in memory; more are merged in several passes.
-const MERGE_RUNS_MAX: usize = 64;
+/// Few in tests, so that these are common there.
+const MERGE_RUNS_MAX: usize = if cfg!(test) { 4 } else { 64 };
 
 /// A block of a run is this part of the batch's memory, so that [`MERGE_RUNS_MAX`] of them, read and written
 /// again, take a quarter of it; within bounds below which the overhead of a block counts, and above which
@@ -24,7 +26,8 @@ const BLOCK_BYTES_MIN: usize = 64 << 10;
 const BLOCK_BYTES_MAX: usize = 4 << 20;
 
 /// Rows of a block: keeps blocks of narrow rows within the same memory, for a row has costs beside its columns.
-const BLOCK_ROWS_MAX: usize = 65_536;
+/// Few in tests, so that runs have several blocks there.
+const BLOCK_ROWS_MAX: usize = if cfg!(test) { 50 } else { 65_536 };
 
 /// How many small batches are kept before they are put together: each row is copied once for it.
 const SMALL_PARTS_MAX: usize = 256;
@@ -83,7 +86,7 @@ impl PendingTable {
                 found: changes.schema.version,
             });
         }
-        super::key::check_keys(&changes)?;
+        check_keys(&changes)?;
         self.put_small_together()?;
         let first = self.next_sequence;
         let rows = changes.operations.len();

@@ -91,8 +91,91 @@ impl ChangeBatch {
         Ok(())
     }
 
+    /// Splits the batch where the log passes `position`, which must lie between two transactions: the rows of
+    /// transactions up to it, and the rows of those after it.
+    pub fn cut_at(self, position: &SourcePosition) -> (Option<Self>, Option<Self>) {
+        let after = self.transactions.iter().position(|span| span.position > *position);
+        match after {
+            None => (Some(self), None),
+            Some(0) => (None, Some(self)),
+            Some(index) => {
+                let row = self.transactions[index].first_row;
+                let later = self.slice(row, self.operations.len() - row, &self.transactions[index..]);
+                (Some(self.slice(0, row, &self.transactions[..index])), Some(later))
+            }
+        }
+    }
+
+    fn slice(&self, first_row: usize, rows: usize, spans: &[TransactionSpan]) -> Self {
+        let moved = spans.iter().map(|span| TransactionSpan { first_row: span.first_row - first_row, ..span.clone() });
+        Self {
+            schema: Arc::clone(&self.schema),
+            rows: self.rows.slice(first_row, rows),
+            operations: self.operations[first_row..first_row + rows].to_vec(),
+            transactions: moved.collect(),
+        }
+    }
+
+    /// A batch without rows.
+    pub fn empty(schema: &Arc<TableSchema>) -> Self {
+        let rows = RecordBatch::new_empty(schema.arrow_schema());
+        Self { schema: Arc::clone(schema), rows, operations: Vec::new(), transactions: Vec::new() }
+    }
+
     /// Memory held by the columns, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.rows.get_array_memory_size() + self.operations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::TableId;
+    use crate::schema::Column;
+    use arrow::array::{Int32Array, cast::AsArray};
+    use arrow::datatypes::{DataType, Int32Type};
+
+    fn at(offset: u64) -> SourcePosition {
+        SourcePosition { order: (1, offset), text: format!("binlog.000001:{offset}") }
+    }
+
+    /// A batch with one row per offset, each its own transaction; the row's value is the offset.
+    fn batch(offsets: &[u64]) -> ChangeBatch {
+        let column =
+            Column { name: "id".into(), data_type: DataType::Int32, nullable: false, source_type: "int".into() };
+        let schema =
+            TableSchema { table: TableId::new("shop", "orders"), columns: vec![column], key: vec![0], version: 1 };
+        let schema = Arc::new(schema);
+        let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));
+        let spans = offsets.iter().enumerate();
+        let transactions =
+            spans.map(|(row, offset)| TransactionSpan { first_row: row, commit_time_us: 0, position: at(*offset) });
+        ChangeBatch {
+            rows: RecordBatch::try_new(schema.arrow_schema(), vec![Arc::new(values)]).unwrap(),
+            operations: vec![Operation::Insert; offsets.len()],
+            transactions: transactions.collect(),
+            schema,
+        }
+    }
+
+    fn values(batch: Option<ChangeBatch>) -> Vec<i32> {
+        batch.map_or(Vec::new(), |batch| {
+            batch.validate().unwrap();
+            batch.rows.column(0).as_primitive::<Int32Type>().values().to_vec()
+        })
+    }
+
+    fn check(position: u64, before: &[i32], after: &[i32]) {
+        let (earlier, later) = batch(&[10, 20, 30]).cut_at(&at(position));
+        assert_eq!((values(earlier), values(later)), (before.to_vec(), after.to_vec()), "cut at {position}");
+    }
+
+    #[test]
+    fn a_batch_is_cut_between_the_transactions_around_a_position() {
+        check(5, &[], &[10, 20, 30]);
+        check(10, &[10], &[20, 30]);
+        check(25, &[10, 20], &[30]);
+        check(30, &[10, 20, 30], &[]);
     }
 }

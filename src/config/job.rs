@@ -79,12 +79,20 @@ pub enum SnapshotMode {
     Never,
 }
 
-#[derive(Debug, Clone)]
+/// `Debug` shows the names of the options, not their values: some are secrets.
+#[derive(Clone)]
 pub struct LakeConfig {
     /// The lake's root: a `file://` or `s3://` URL that ends in a slash.
     pub url: url::Url,
     /// Options of the object store (`aws_endpoint`, ...), as object_store names them.
     pub options: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for LakeConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.options.keys().collect();
+        f.debug_struct("LakeConfig").field("url", &self.url.as_str()).field("options", &names).finish()
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -132,7 +132,8 @@ impl Lake {
         Arc::new(PrefixStore::new(self.store.clone(), table_path(table)))
     }
 
-    pub(super) fn log_store(&self, table: &TableId) -> LogStoreRef {
+    /// The log and the files of a table, whether it is there or not: what Delta's readers start from.
+    pub fn log_store(&self, table: &TableId) -> LogStoreRef {
         let url = self.table_url(table);
         default_logstore(self.table_store(table), self.host_store(), &url, &StorageConfig::default())
     }

@@ -1,7 +1,7 @@
 //! What the pipeline asks of a source. One folder per source beside this file; a source never sees the
 //! lake, and the pipeline sees no more of a source than these traits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -39,6 +39,9 @@ pub struct SchemaChange {
     pub position: SourcePosition,
     /// The statement that made the change, where the log carries it.
     pub statement: Option<String>,
+    /// Values that the source gave to the rows it already had, for added columns: name and value as text.
+    /// An added column that is not here is null in old rows.
+    pub defaults: Vec<(String, String)>,
 }
 
 /// Why a table was taken out, in words for its owner: what was found, and what to do.
@@ -135,11 +138,13 @@ pub trait Source: Send + Sync {
     async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError>;
 
     /// The changes after `from`. `schemas` are the captured tables as they were at `from`; a selected table
-    /// that is not among them is announced by a [`SourceEvent::Schema`] before its first row.
+    /// that is not among them is announced by a [`SourceEvent::Schema`] before its first row. Tables in `skip` are
+    /// left out altogether.
     async fn stream(
         &self,
         from: &ResumePoint,
         schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
 
     /// Reads at most `rows_max` rows whose keys come after `after`, in the source's key order, without a lock.

@@ -7,6 +7,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
+use crate::schema::Column;
+
+mod text;
+
+pub use text::ColumnTypeError;
+pub(super) use text::GEOMETRIES;
+
 /// A column type with all that decoding a value needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ColumnType {
@@ -112,6 +119,11 @@ pub enum BlobKind {
 pub const DECIMAL_PRECISION_MAX: u8 = 38;
 
 impl ColumnType {
+    /// A column of this type as the rest of Alluvium sees it.
+    pub fn column(&self, name: impl Into<String>, nullable: bool) -> Column {
+        Column { name: name.into(), data_type: self.data_type(), nullable, source_type: self.to_string() }
+    }
+
     /// The Arrow type of the column's values, everywhere in Alluvium.
     pub fn data_type(&self) -> DataType {
         match self {

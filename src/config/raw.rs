@@ -1,0 +1,283 @@
+//! The job file as it is written: nothing defaulted, nothing checked beyond its shape.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use super::problem::Report;
+use super::read::{
+    At, Field, FromNode, KeyDoc, Need, entries, field, key_name, mapping, mapping_schema, word_of, words, wrong_type,
+};
+use super::size::ByteCount;
+use super::substitute::Text;
+use super::yaml::{Node, Value, key_path};
+
+mapping! {
+    /// A job of Alluvium: one source, one lake, and what to do between them.
+    struct RawJob {
+        /// The version of the job file's format: 1.
+        version: u64 => required "version: 1",
+        /// The job's name: 1 to 64 letters, digits, `-` and `_`. It marks the job's commits and must stay the same over its life.
+        job: Text => required "job: shop",
+        /// Where the changes come from.
+        source: RawSource => required "source: { type: mysql, url: ..., tables: [...] }",
+        /// Where the Delta tables are.
+        lake: RawLake => required "lake: { path: ./lake/shop }",
+        /// What a run may use, and when a batch is written.
+        run: RawRun => default "the defaults of its keys",
+        /// Settings of single tables.
+        tables: Vec<At<RawTable>> => default "none",
+    }
+    later ["defaults", "maintain"]
+}
+
+words! {
+    /// The kinds of sources.
+    enum SourceKind {
+        "mysql" => Mysql,
+        "mariadb" => Mariadb,
+        "binlog_files" => BinlogFiles,
+    }
+}
+
+/// The source; its keys depend on its `type`.
+#[derive(Debug)]
+pub(super) enum RawSource {
+    Mysql(Box<RawMysql>),
+    BinlogFiles(RawBinlogFiles),
+}
+
+mapping! {
+    /// A live MySQL or MariaDB server, read through its replication protocol.
+    struct RawMysql {
+        /// `mysql` or `mariadb`; both mean the same, which server it is shows when it is connected.
+        r#type: SourceKind => required "type: mysql",
+        /// The server and user: `mysql://user@host:port`; port 3306 may be left out.
+        url: Text => required "url: mysql://cdc@db.internal:3306",
+        /// The password, from a variable or a file: `{ env: NAME }`, `{ file: path }` or `${NAME}`. It may stand in the URL as `${NAME}` instead.
+        password: RawPassword => default "the environment variable JOB_DB_PASSWORD (the job's name in capitals, - as _), or no password if that is not set",
+        /// Encryption of the connection: `disabled`, `required` (encrypted, the server's certificate is not checked) or `verified`.
+        tls: TlsWord => default "verified; disabled for localhost",
+        /// The tables to capture: patterns `database.table` in which `*` stands for any name and a leading `!` takes away; the last pattern that matches decides.
+        tables: Vec<At<Text>> => required "tables: [\"shop.*\", \"!shop.tmp_*\"]",
+        /// The first load of each table.
+        snapshot: RawSnapshot => default "the defaults of its keys",
+        /// How reading resumes: by `gtid`, by `position` (file and offset), or `auto`, by GTID where the server has them.
+        resume: ResumeWord => default "auto",
+        /// The number under which Alluvium registers as a replica, 1 to 4294967295. No two replicas of a server may have the same.
+        server_id: u64 => default "a number above 2147483648 made from the job's name",
+    }
+    later ["ssl", "ca", "heartbeat"]
+}
+
+mapping! {
+    /// Binlog files in a folder, read once from the first to the last.
+    struct RawBinlogFiles {
+        /// `binlog_files`.
+        r#type: SourceKind => required "type: binlog_files",
+        /// The files in log order: paths, or patterns with `*` in the file name, from the job file's folder. The files of one pattern are taken in the order of their numbers.
+        files: Vec<At<Text>> => required "files: [binlogs/mysql-bin.*]",
+        /// The tables to capture: patterns `database.table` in which `*` stands for any name and a leading `!` takes away; the last pattern that matches decides.
+        tables: Vec<At<Text>> => required "tables: [\"shop.*\"]",
+    }
+    later []
+}
+
+mapping! {
+    /// The first load of each table.
+    struct RawSnapshot {
+        /// `initial` loads the rows that are there and then follows the log; `never` follows the log only, and tables start empty.
+        mode: SnapshotWord => default "initial",
+        /// How many rows are read at once: a number, or `auto`.
+        split_rows: RowsOrAuto => default "auto",
+    }
+    later ["readers"]
+}
+
+mapping! {
+    /// Where the Delta tables are.
+    struct RawLake {
+        /// A folder, from the job file's folder, or `s3://bucket/prefix`. The table `shop.orders` is in `shop/orders` below it.
+        path: Text => required "path: ./lake/shop",
+        /// Options of the object store, by the names of its documentation: `aws_region`, `aws_endpoint`, ... Secrets as `${NAME}`. What is not given here is taken from the environment (`AWS_REGION`, ...).
+        options: BTreeMap<String, At<Text>> => default "none",
+    }
+    later ["credentials"]
+}
+
+mapping! {
+    /// What a run may use, and when a batch is written.
+    struct RawRun {
+        /// What all buffers together may hold: a number with KiB, MiB or GiB, at least 64MiB. A larger transaction spills to disk.
+        memory: ByteCount => default "1GiB",
+        /// When a batch is written.
+        batch: RawBatch => default "the defaults of its keys",
+    }
+    later []
+}
+
+mapping! {
+    /// A batch is written at the end of the first transaction with which it reaches one of these.
+    struct RawBatch {
+        /// Changed rows.
+        rows: u64 => default "1000000",
+        /// Age in seconds, from its first change.
+        seconds: u64 => default "60",
+    }
+    later ["bytes"]
+}
+
+mapping! {
+    /// Settings of one table.
+    struct RawTable {
+        /// The table: `database.table`.
+        r#match: Text => required "match: shop.orders",
+        /// The columns that identify a row, for a table whose primary key the source does not tell.
+        key: Vec<At<Text>> => required "key: [id]",
+    }
+    later ["mode", "deletes", "schema", "types", "cluster_by", "partition_by", "columns", "into", "merge", "change_feed"]
+}
+
+words! {
+    /// TLS to the server.
+    enum TlsWord {
+        "disabled" => Disabled,
+        "required" => Required,
+        "verified" => Verified,
+    }
+}
+
+words! {
+    /// How reading resumes.
+    enum ResumeWord {
+        "auto" => Auto,
+        "gtid" => Gtid,
+        "position" => Position,
+    }
+}
+
+words! {
+    /// Whether there is a first load.
+    enum SnapshotWord {
+        "initial" => Initial,
+        "never" => Never,
+    }
+}
+
+impl FromNode for RawSource {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        let Value::Map(entries) = &node.value else {
+            return wrong_type(node, path, "a mapping that starts with its type", report);
+        };
+        let Some((_, kind)) = entries.iter().find(|(key, _)| key.text == "type") else {
+            report.add(node.at, &key_path(path, "type"), "is missing: write for example `type: mysql`");
+            return None;
+        };
+        match SourceKind::from_node(kind, &key_path(path, "type"), report)? {
+            SourceKind::Mysql | SourceKind::Mariadb => {
+                RawMysql::from_node(node, path, report).map(Box::new).map(Self::Mysql)
+            }
+            SourceKind::BinlogFiles => RawBinlogFiles::from_node(node, path, report).map(Self::BinlogFiles),
+        }
+    }
+
+    fn schema() -> Json {
+        let of_kind = |mut schema: Json, kinds: &[SourceKind]| {
+            let words: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
+            if let Some(kind) = schema.pointer_mut("/properties/type/enum") {
+                *kind = json!(words);
+            }
+            schema
+        };
+        json!({ "oneOf": [
+            of_kind(RawMysql::schema(), &[SourceKind::Mysql, SourceKind::Mariadb]),
+            of_kind(RawBinlogFiles::schema(), &[SourceKind::BinlogFiles]),
+        ] })
+    }
+}
+
+/// A number of rows, or `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowsOrAuto {
+    Auto,
+    Rows(u64),
+}
+
+impl FromNode for RowsOrAuto {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::Scalar(text) if text.text() == "auto" => Some(Self::Auto),
+            Value::Scalar(text) if text.text().parse::<u64>().is_err() => {
+                report.add(node.at, path, format!("must be auto or a whole number, found `{}`", text.typed()));
+                None
+            }
+            _ => u64::from_node(node, path, report).map(Self::Rows),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }] })
+    }
+}
+
+/// Where a password comes from.
+#[derive(Debug, Clone)]
+pub(super) enum RawPassword {
+    Text(Text),
+    From(PasswordFrom),
+}
+
+/// The one key that a password's mapping has.
+#[derive(Debug, Clone)]
+pub(super) enum PasswordFrom {
+    Environment(At<Text>),
+    File(At<Text>),
+}
+
+mapping! {
+    /// A password from an environment variable or from a file.
+    struct RawPasswordFrom {
+        /// The name of an environment variable.
+        env: Text => default "none",
+        /// A file that holds the password and nothing else, from the job file's folder; an end of line is left out.
+        file: Text => default "none",
+    }
+    later []
+}
+
+impl FromNode for RawPassword {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        if let Value::Scalar(text) = &node.value {
+            return Some(Self::Text(text.clone()));
+        }
+        let from = RawPasswordFrom::from_node(node, path, report)?;
+        match (from.env, from.file) {
+            (Field::Set(name), Field::Missing) => Some(Self::From(PasswordFrom::Environment(name))),
+            (Field::Missing, Field::Set(file)) => Some(Self::From(PasswordFrom::File(file))),
+            (Field::Invalid, _) | (_, Field::Invalid) => None,
+            _ => {
+                report.add(node.at, path, "must have one key: env or file");
+                None
+            }
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "oneOf": [{ "type": "string" }, RawPasswordFrom::schema()] })
+    }
+}
+
+/// Every mapping of the job file with its keys, in the file's order, for the documentation and its test.
+pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 9] {
+    [
+        ("", RawJob::KEYS),
+        ("source", RawMysql::KEYS),
+        ("source", RawBinlogFiles::KEYS),
+        ("source.password", RawPasswordFrom::KEYS),
+        ("source.snapshot", RawSnapshot::KEYS),
+        ("lake", RawLake::KEYS),
+        ("run", RawRun::KEYS),
+        ("run.batch", RawBatch::KEYS),
+        ("tables[]", RawTable::KEYS),
+    ]
+}

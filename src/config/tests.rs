@@ -1,0 +1,372 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+const SHOP: &str = "\
+version: 1
+job: shop
+source:
+  type: mysql
+  url: mysql://cdc@db.internal
+  tables: [shop.*]
+lake:
+  path: ./lake
+";
+
+fn environment(name: &str) -> Option<String> {
+    let known = [("SECRET", "hunter2"), ("SHOP_URL", "mysql://cdc:hunter2@db"), ("ROWS", "7"), ("EMPTY", "")];
+    known.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+}
+
+fn load_text(text: &str) -> Result<(Job, Vec<Setting>), Problems> {
+    parse(text, Path::new("f"), Path::new("/jobs"), &environment)
+}
+
+/// The whole list of problems of a job file, a line each.
+fn check(text: &str, expected: &str) {
+    let found = load_text(text).err().map(|problems| problems.to_string()).unwrap_or_default();
+    assert_eq!(found, expected, "\n{text}");
+    assert!(!found.contains("hunter2"), "a secret was shown: {found}");
+}
+
+/// The problems of the job above with one text in place of another.
+fn check_with(old: &str, new: &str, expected: &str) {
+    assert!(SHOP.contains(old), "{old}");
+    check(&SHOP.replace(old, new), expected);
+}
+
+fn mysql(text: &str) -> (MysqlConfig, Vec<Setting>) {
+    match load_text(text) {
+        Ok((Job { source: SourceConfig::Mysql(mysql), .. }, settings)) => (mysql, settings),
+        other => panic!("{other:?}\n{text}"),
+    }
+}
+
+#[test]
+fn ten_lines_make_a_complete_job() {
+    let (job, settings) = load_text(SHOP).unwrap();
+    assert_eq!(job.name, "shop");
+    assert_eq!(job.lake.url.as_str(), "file:///jobs/lake/");
+    assert_eq!((job.run.memory_bytes, job.run.batch_rows, job.run.batch_age.as_secs()), (1 << 30, 1_000_000, 60));
+    let (mysql, _) = mysql(SHOP);
+    assert_eq!((mysql.host.as_str(), mysql.port, mysql.user.as_str()), ("db.internal", 3306, "cdc"));
+    assert_eq!((mysql.tls, mysql.resume), (TlsMode::Verified, ResumeBy::Auto));
+    assert_eq!((mysql.snapshot.mode, mysql.snapshot.split_rows), (SnapshotMode::Initial, 100_000));
+    assert!(mysql.server_id >= 1 << 31);
+    let defaults: Vec<_> = settings.iter().filter(|s| s.is_default).map(|s| s.key.as_str()).collect();
+    assert_eq!(
+        defaults,
+        [
+            "source.password",
+            "source.tls",
+            "source.snapshot.mode",
+            "source.snapshot.split_rows",
+            "source.resume",
+            "source.server_id",
+            "lake.options",
+            "run.memory",
+            "run.batch.rows",
+            "run.batch.seconds",
+            "tables"
+        ]
+    );
+}
+
+#[test]
+fn every_problem_is_reported_at_once_and_in_order() {
+    check(
+        "\
+version: 2
+job: my shop
+surce: {}
+source:
+  type: mysql
+  url: postgres://x@y
+  pasword: x
+  tables: [orders, shop.*]
+  snapshot: { mode: sometimes, split_rows: many, readers: 4 }
+  server_id: 0
+defaults: {}
+lake:
+  path: ${NOPE}/lake
+run:
+  memory: 1MiB
+  batch: { rows: 0, seconds: a }
+tables:
+  - match: shop.orders
+    key: []
+  - key: [a, a]
+",
+        "\
+f:1:10 version: must be 1, found 2: this Alluvium knows no other format
+f:2:6 job: must be 1 to 64 letters, digits, - or _
+f:3:1 surce: is not a key here; did you mean source?
+f:6:8 source.url: must start with mysql://, found postgres: write mysql://user@host:port
+f:7:3 source.pasword: is not a key here; did you mean password?
+f:8:12 source.tables[0]: \"orders\" is not a table pattern: write database.table, with * for any name (shop.*, !shop.tmp_*)
+f:9:21 source.snapshot.mode: must be initial or never, found `sometimes`
+f:9:44 source.snapshot.split_rows: must be auto or a whole number, found `many`
+f:9:50 source.snapshot.readers: is not supported yet: leave it out
+f:10:14 source.server_id: must be 1 to 4294967295, found 0
+f:11:1 defaults: is not supported yet: leave it out
+f:13:9 lake.path: the environment variable NOPE is not set
+f:15:11 run.memory: must be at least 64MiB
+f:16:18 run.batch.rows: must be 1 to 1000000000, found 0
+f:16:30 run.batch.seconds: must be a whole number, found `a`
+f:19:10 tables[0].key: must name at least one column
+f:20:5 tables[1].match: is missing: write for example `match: shop.orders`
+f:20:14 tables[1].key[1]: must be a column that is not named before",
+    );
+}
+
+#[test]
+fn an_empty_mapping_lists_all_that_is_missing() {
+    check(
+        "{}",
+        "\
+f:1:1 version: is missing: write for example `version: 1`
+f:1:1 job: is missing: write for example `job: shop`
+f:1:1 source: is missing: write for example `source: { type: mysql, url: ..., tables: [...] }`
+f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
+    );
+    check("[1]", "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, found a list");
+    check_with("  type: mysql\n", "", "f:4:3 source.type: is missing: write for example `type: mysql`");
+    check_with(
+        "type: mysql",
+        "type: oracle",
+        "f:4:9 source.type: must be mysql or mariadb or binlog_files, found `oracle`",
+    );
+    check_with("path: ./lake", "path:", "f:8:7 lake.path: is missing: write for example `path: ./lake/shop`");
+}
+
+#[test]
+fn values_of_the_wrong_type_say_what_was_expected() {
+    check_with("[shop.*]", "shop.*", "f:6:11 source.tables: must be a list, found text");
+    check_with(
+        "[shop.*]",
+        "[]",
+        "f:6:11 source.tables: must have a pattern that selects tables, for example \"shop.*\"",
+    );
+    check_with("job: shop", "job: [shop]", "f:2:6 job: must be text, found a list");
+    check_with("version: 1", "version: one", "f:1:10 version: must be a whole number, found `one`");
+    check_with(
+        "lake:\n  path: ./lake",
+        "lake: ./lake",
+        "f:7:7 lake: must be a mapping with the keys path, options, found text",
+    );
+    let run = |value: &str, problem: &str| check(&format!("{SHOP}run: {value}\n"), problem);
+    run("{ memory: 1GB }", "f:9:16 run.memory: must be a whole number with KiB, MiB or GiB (256MiB), found `1GB`");
+    run("{ batch: { rows: -1 } }", "f:9:23 run.batch.rows: must be a whole number, found `-1`");
+    run("{ batch: { rows: \"${ROWS}\" } }", "");
+}
+
+#[test]
+fn a_password_comes_from_the_environment_or_a_file_and_never_stands_in_clear() {
+    let password = |text: &str| mysql(text).0.password.reveal().to_string();
+    let with = |url: &str, line: &str| SHOP.replace("mysql://cdc@db.internal", url) + "" + line;
+    assert_eq!(password(&with("mysql://cdc:${SECRET}@db", "")), "hunter2");
+    assert_eq!(password(&with("${SHOP_URL}", "")), "hunter2");
+    assert_eq!(password(&SHOP.replace("job: shop", "job: none")), "");
+    let source = |line: &str| SHOP.replace("  tables:", &format!("  password: {line}\n  tables:"));
+    assert_eq!(password(&source("{ env: SECRET }")), "hunter2");
+    assert_eq!(password(&source("${SECRET}")), "hunter2");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "hunter2\r\n").unwrap();
+    assert_eq!(password(&source(&format!("{{ file: {} }}", file.path().display()))), "hunter2");
+
+    let advice = "has a password in clear: put it into an environment variable and write its name, as \
+        `mysql://user:${SHOP_DB_PASSWORD}@host` or as `password: { env: SHOP_DB_PASSWORD }`";
+    check(&with("mysql://cdc:hunter2@db", ""), &format!("f:5:8 source.url: {advice}"));
+    check(&source("hunter2"), &format!("f:6:13 source.password: {advice}"));
+    check(&source("{ env: NOPE }"), "f:6:20 source.password.env: the environment variable NOPE is not set");
+    check(&source("{ env: A, file: b }"), "f:6:13 source.password: must have one key: env or file");
+    check(
+        &source("{ file: nope }"),
+        "f:6:21 source.password.file: /jobs/nope cannot be read: No such file or directory (os error 2)",
+    );
+    check(
+        &source("{ env: SECRET }").replace("mysql://cdc@db.internal", "${SHOP_URL}"),
+        "f:6:13 source.password: the URL has a password too: leave one of them out",
+    );
+}
+
+#[test]
+fn the_default_password_is_the_variable_of_the_job() {
+    let environment = |name: &str| (name == "MY_SHOP_DB_PASSWORD").then(|| "hunter2".to_string());
+    let text = SHOP.replace("job: shop", "job: my-shop");
+    let (job, settings) = parse(&text, Path::new("f"), Path::new("/"), &environment).unwrap();
+    assert!(matches!(&job.source, SourceConfig::Mysql(mysql) if mysql.password.reveal() == "hunter2"));
+    let shown: Vec<_> = settings.iter().filter(|setting| setting.key == "source.password").collect();
+    assert_eq!(shown[0].value, "(the environment variable MY_SHOP_DB_PASSWORD)");
+    assert!(!format!("{job:?} {settings:?}").contains("hunter2"));
+}
+
+#[test]
+fn neither_explain_nor_debug_shows_a_secret() {
+    let text = SHOP.replace("mysql://cdc@db.internal", "mysql://cdc:${SECRET}@db").replace(
+        "path: ./lake",
+        "path: s3://b/p\n  options: { aws_secret_access_key: \"${SECRET}\", aws_region: x, aws_token: \"${SECRET}\" }",
+    );
+    let (job, settings) = load_text(&text).unwrap();
+    assert_eq!(job.lake.options["aws_secret_access_key"], "hunter2");
+    assert!(!format!("{job:?} {settings:?}").contains("hunter2"));
+}
+
+#[test]
+fn tls_is_on_by_default_for_other_machines_only() {
+    for (host, tls) in [("db", TlsMode::Verified), ("127.0.0.1", TlsMode::Disabled), ("[::1]", TlsMode::Disabled)] {
+        assert_eq!(mysql(&SHOP.replace("db.internal", host)).0.tls, tls, "{host}");
+    }
+}
+
+#[test]
+fn the_server_id_differs_from_job_to_job_and_stays_the_same() {
+    let id = |name: &str| mysql(&SHOP.replace("job: shop", &format!("job: {name}"))).0.server_id;
+    assert_eq!(id("shop"), id("shop"));
+    assert_ne!(id("shop"), id("shop2"));
+}
+
+#[test]
+fn the_lake_is_a_folder_or_a_bucket() {
+    let lake = |path: &str, problem: &str| check_with("./lake", path, problem);
+    lake("s3://bucket/x", "");
+    lake("/abs/../lake", "");
+    lake("file:///lake", "");
+    lake("gs://b/x", "f:8:9 lake.path: is a store that is not supported yet: write a folder or s3://bucket/prefix");
+    lake("s3a://b/x", "f:8:9 lake.path: must start with s3://");
+    lake("http://b/x", "f:8:9 lake.path: must be a folder or s3://bucket/prefix");
+    lake(
+        "x\n  options: { aws_region: a }",
+        "f:9:12 lake.options: has a meaning for s3:// only: a folder has no options",
+    );
+    lake(
+        "s3://b/x\n  options: { aws_regio: a, aws_secret_access_key: k }",
+        "f:9:25 lake.options.aws_regio: is not an option of S3; did you mean aws_region?\n\
+         f:9:51 lake.options.aws_secret_access_key: is a secret in clear: put it into an environment variable and \
+         write `aws_secret_access_key: ${NAME}`",
+    );
+}
+
+#[test]
+fn keys_by_hand_belong_to_one_table_each() {
+    let (job, _) = load_text(&format!("{SHOP}tables: [{{ match: shop.a, key: [x, y] }}]\n")).unwrap();
+    assert_eq!(job.keys, BTreeMap::from([("shop.a".to_string(), vec!["x".to_string(), "y".to_string()])]));
+    let tables = |tables: &str, problem: &str| check(&format!("{SHOP}tables: {tables}\n"), problem);
+    tables("[{ match: a, key: [x] }]", "f:9:19 tables[0].match: must name one table as database.table");
+    tables(
+        "[{ match: shop.*, key: [x] }]",
+        "f:9:19 tables[0].match: patterns are not supported yet: write one entry for each table",
+    );
+    tables(
+        "[{ match: s.a, key: [x] }, { match: s.a, key: [y] }]",
+        "f:9:36 tables[1]: s.a has an entry above: write all its settings into one",
+    );
+    tables(
+        "[{ match: s.a, key: [x], cluster_by: [y] }]",
+        "f:9:34 tables[0].cluster_by: is not supported yet: leave it out",
+    );
+}
+
+#[test]
+fn binlog_files_are_found_from_the_job_files_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["bin.000002", "bin.000001", "bin.index"] {
+        std::fs::write(folder.path().join(name), b"").unwrap();
+    }
+    let text =
+        SHOP.replace("type: mysql", "type: binlog_files").replace("url: mysql://cdc@db.internal", "files: [bin.*]");
+    let (job, _) = parse(&text, Path::new("f"), folder.path(), &environment).unwrap();
+    let SourceConfig::BinlogFiles(source) = job.source else { panic!("{:?}", job.source) };
+    assert_eq!(source.files, ["bin.000001", "bin.000002"].map(|name| folder.path().join(name)));
+    let nothing = text.replace("bin.*", "no.*");
+    let problem = parse(&nothing, Path::new("f"), folder.path(), &environment).unwrap_err().to_string();
+    assert!(problem.starts_with("f:5:11 source.files[0]: no file in "), "{problem}");
+    check(
+        &text.replace("files: [bin.*]", "resume: auto"),
+        "\
+f:4:3 source.files: is missing: write for example `files: [binlogs/mysql-bin.*]`
+f:5:3 source.resume: is not a key here; the keys are type, files, tables",
+    );
+}
+
+#[test]
+fn a_file_that_is_no_job_file_is_refused_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.yaml");
+    let problem = |bytes: Vec<u8>| {
+        std::fs::write(&path, bytes).unwrap();
+        load(&path).unwrap_err().to_string()
+    };
+    assert!(problem(vec![0xff]).contains("is not UTF-8 text (byte 0)"));
+    assert!(problem(vec![b' '; 2 << 20]).contains("a job file has at most 1048576"));
+    assert!(problem(b"job".to_vec()).contains("job.yaml:1:1: must be a mapping"));
+    assert!(load(&folder.path().join("none")).unwrap_err().to_string().contains("there is no such file"));
+    assert!(load(folder.path()).unwrap_err().to_string().contains("is not a file"));
+}
+
+#[test]
+fn no_bytes_of_a_job_file_make_a_panic() {
+    let base = include_str!("../../jobs/s3.yaml");
+    let mut state = 0x9E37_79B9_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let pieces = [
+        "{", "}", "[", "]", ":", "- ", "\n", "  ", "&a ", "*a", "!x ", "\"", "'", "|", ">", "#", "%", "${", "\t", "é",
+        "?", ",",
+    ];
+    for _ in 0..500 {
+        let mut chars: Vec<char> = base.chars().collect();
+        for _ in 0..=random(6) {
+            let at = random(chars.len());
+            match random(3) {
+                0 => chars.truncate(at.max(1)),
+                1 => drop(chars.remove(at)),
+                _ => drop(chars.splice(at..at, pieces[random(pieces.len())].chars())),
+            }
+            if chars.is_empty() {
+                chars.push('a');
+            }
+        }
+        let _ = load_text(&chars.into_iter().collect::<String>());
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_job_file_in_the_repository_loads() {
+    let environment = |_: &str| Some("x".to_string());
+    for name in ["shop", "s3", "demo", "demo-warehouse"] {
+        let path = root().join(format!("jobs/{name}.yaml"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        if let Err(problems) = parse(&text, &path, &root().join("jobs"), &environment) {
+            panic!("{problems}");
+        }
+    }
+    let files = std::fs::read_dir(root().join("jobs")).unwrap();
+    let names = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml"));
+    assert_eq!(names.count(), 4, "name every file of jobs/ above");
+}
+
+#[test]
+fn the_committed_schema_is_the_codes_own() {
+    let committed = std::fs::read_to_string(root().join("jobs/alluvium.schema.json")).unwrap_or_default();
+    let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+    assert_eq!(committed, current, "write it anew: alluvium schema > jobs/alluvium.schema.json");
+}
+
+#[test]
+fn the_documentation_names_every_key_with_its_default() {
+    let text = std::fs::read_to_string(root().join("docs/job-file.md")).unwrap_or_default();
+    for key in keys() {
+        let path = [key.parent, key.name].join(if key.parent.is_empty() { "" } else { "." });
+        let is_this = |line: &&str| line.starts_with(&format!("| `{path}` | {} |", key.about));
+        let line = text.lines().find(is_this);
+        let line = line.unwrap_or_else(|| panic!("docs/job-file.md lacks: | `{path}` | {} |", key.about));
+        assert!(line.contains(key.default.unwrap_or("must be there")), "docs/job-file.md on {path}: the default");
+    }
+}

@@ -1,0 +1,449 @@
+//! The ledger: what a job has done and is about to do, in the lake beside the tables.
+//!
+//! An entry is written before the work that it names is applied, with put-if-absent: the entry with the next
+//! sequence number is the right to apply that work, and a second writer of the same number loses. Each
+//! table's Delta commit then carries the number as its `txn`, so that the newest entry and the tables
+//! together tell what is still to be done. Only the newest entry can be unfinished.
+//!
+//! ```text
+//! _alluvium/<job>/ledger/00000000000000000041.state.json   the job's state after entry 41
+//! _alluvium/<job>/ledger/00000000000000000042.json         entry 42
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::state::JobState;
+use crate::change::{ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::schema::TableSchema;
+
+/// The format of entries and states. A reader refuses a newer one.
+const FORMAT: u32 = 1;
+
+/// After how many entries the folded state is stored: it bounds what a start has to read.
+const ENTRIES_PER_STATE: u64 = 50;
+
+/// How many entries stay readable before the newest stored state, for people who look into a fault.
+const ENTRIES_KEPT: u64 = 200;
+
+/// Largest entry or state that is read: 2,000 tables of 1,000 columns take about 200 MB.
+const OBJECT_BYTES_MAX: u64 = 512 << 20;
+
+/// One step of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    pub format: u32,
+    pub sequence: u64,
+    /// The process that wrote it: tells its own entry from another's after a lost reply.
+    pub run: Uuid,
+    pub created_at_us: i64,
+    pub identity: SourceIdentity,
+    /// Where the job stood before this step,
+    pub start: ResumePoint,
+    /// and stands after it.
+    pub end: ResumePoint,
+    /// Commit time of the last source transaction of the step, in microseconds since 1970-01-01 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_time_us: Option<i64>,
+    pub work: Work,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Work {
+    /// The job begins.
+    Begin,
+    /// Changes are applied to `tables`; the position moves to the entry's end.
+    Batch {
+        tables: Vec<TableId>,
+        /// The key range of a first load that is part of the batch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        split: Option<SplitRecord>,
+    },
+    /// Tables get a schema: new tables, or new columns.
+    Schema { tables: Vec<SchemaRecord> },
+    /// A table is taken out.
+    Stop { table: TableId, position: SourcePosition, reason: String },
+}
+
+/// A table's new schema.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchemaRecord {
+    pub schema: TableSchema,
+    /// Added columns whose old rows get a value: name and value as text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<(String, String)>,
+    /// Whether the rows that the source has now are still to be loaded.
+    pub load: bool,
+}
+
+/// A key range of a first load. Keys are in the source's own notation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitRecord {
+    pub table: TableId,
+    /// 0 for the table's first split.
+    pub index: u64,
+    /// The split begins after this key, or with the table.
+    pub after: Option<String>,
+    /// The split ends with this key, or has no end.
+    pub last: Option<String>,
+    pub rows: u64,
+}
+
+/// Why the ledger could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error("cannot {action} {path} in the lake")]
+    Store {
+        action: &'static str,
+        path: Path,
+        #[source]
+        source: object_store::Error,
+    },
+    #[error("{path} in the lake is not readable: {reason}; restore it from a backup of the lake")]
+    Unreadable { path: Path, reason: String },
+    #[error(
+        "another run of job {job} is at work: it wrote step {sequence} first; let one run finish, or give the second job another name"
+    )]
+    OtherWriter { job: String, sequence: u64 },
+}
+
+/// The ledger of one job.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    store: Arc<dyn ObjectStore>,
+    job: String,
+    folder: Path,
+    run: Uuid,
+}
+
+impl Ledger {
+    /// `store` is rooted at the lake. `run` is unique for the process.
+    pub fn new(store: Arc<dyn ObjectStore>, job: &str, run: Uuid) -> Self {
+        let folder = Path::from_iter(["_alluvium", job, "ledger"]);
+        Self { store, job: job.to_string(), folder, run }
+    }
+
+    pub fn run(&self) -> Uuid {
+        self.run
+    }
+
+    /// The job's state after its newest entry, or `None` for a job that has never run.
+    ///
+    /// # Errors
+    /// A store that fails, or an entry that cannot be read.
+    pub async fn load(&self) -> Result<Option<JobState>, LedgerError> {
+        let files = self.list().await?;
+        let mut state: Option<JobState> = match files.states.last() {
+            Some(sequence) => Some(self.get(&self.state_path(*sequence)).await?),
+            None => None,
+        };
+        let from = state.as_ref().map_or(0, |state| state.newest.sequence);
+        for sequence in files.entries.into_iter().filter(|sequence| *sequence > from) {
+            let path = self.entry_path(sequence);
+            let entry: LedgerEntry = self.get(&path).await?;
+            let gap = || LedgerError::Unreadable { path: path.clone(), reason: "the step before it is missing".into() };
+            match &mut state {
+                None => state = Some(JobState::begin(entry).ok_or_else(gap)?),
+                Some(state) => state.advance(entry).ok_or_else(gap)?,
+            }
+        }
+        Ok(state)
+    }
+
+    /// Writes the next entry: the right to do its work.
+    ///
+    /// # Errors
+    /// [`LedgerError::OtherWriter`] if the number is taken by another run. A lost reply is recognised by reading back.
+    pub async fn put(&self, entry: &LedgerEntry) -> Result<(), LedgerError> {
+        let path = self.entry_path(entry.sequence);
+        let body = encode(entry, &path)?;
+        let options = PutOptions { mode: PutMode::Create, ..Default::default() };
+        match self.store.put_opts(&path, body.into(), options).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.settle(entry, path, error).await,
+        }
+    }
+
+    /// After a failed put: whose entry is there, if any?
+    async fn settle(&self, entry: &LedgerEntry, path: Path, error: object_store::Error) -> Result<(), LedgerError> {
+        match self.get::<LedgerEntry>(&path).await {
+            Ok(found) if found.run == entry.run => Ok(()),
+            Ok(_) => Err(LedgerError::OtherWriter { job: self.job.clone(), sequence: entry.sequence }),
+            Err(_) => Err(LedgerError::Store { action: "write", path, source: error }),
+        }
+    }
+
+    /// Stores the folded state when it is due, and drops entries that nobody needs any more. The work of
+    /// `state.newest` must be finished.
+    ///
+    /// # Errors
+    /// A store that fails; the ledger stays as right as it was.
+    pub async fn fold(&self, state: &JobState, now: bool) -> Result<(), LedgerError> {
+        let sequence = state.newest.sequence;
+        if !now && !sequence.is_multiple_of(ENTRIES_PER_STATE) {
+            return Ok(());
+        }
+        let path = self.state_path(sequence);
+        let body = encode(state, &path)?;
+        let stored = self.store.put(&path, body.into()).await;
+        stored.map_err(|source| LedgerError::Store { action: "write", path, source })?;
+        self.prune(sequence).await
+    }
+
+    async fn prune(&self, state_sequence: u64) -> Result<(), LedgerError> {
+        let files = self.list().await?;
+        let old_states =
+            files.states.iter().filter(|sequence| **sequence < state_sequence).map(|s| self.state_path(*s));
+        let oldest_kept = state_sequence.saturating_sub(ENTRIES_KEPT);
+        let old_entries = files.entries.iter().filter(|sequence| **sequence < oldest_kept).map(|s| self.entry_path(*s));
+        for path in old_states.chain(old_entries) {
+            match self.store.delete(&path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(source) => return Err(LedgerError::Store { action: "delete", path, source }),
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Files, LedgerError> {
+        let listed: Result<Vec<_>, _> = self.store.list(Some(&self.folder)).try_collect().await;
+        let objects =
+            listed.map_err(|source| LedgerError::Store { action: "list", path: self.folder.clone(), source })?;
+        let mut files = Files::default();
+        for name in objects.iter().filter_map(|object| object.location.filename()) {
+            if let Some(sequence) = name.strip_suffix(".state.json").and_then(|digits| digits.parse().ok()) {
+                files.states.push(sequence);
+            } else if let Some(sequence) = name.strip_suffix(".json").and_then(|digits| digits.parse().ok()) {
+                files.entries.push(sequence);
+            }
+        }
+        files.states.sort_unstable();
+        files.entries.sort_unstable();
+        Ok(files)
+    }
+
+    async fn get<T: DeserializeOwned + Formatted>(&self, path: &Path) -> Result<T, LedgerError> {
+        let store_error = |source| LedgerError::Store { action: "read", path: path.clone(), source };
+        let unreadable = |reason: String| LedgerError::Unreadable { path: path.clone(), reason };
+        let object = self.store.get(path).await.map_err(store_error)?;
+        if object.meta.size > OBJECT_BYTES_MAX {
+            return Err(unreadable(format!("it has {} bytes, more than {OBJECT_BYTES_MAX}", object.meta.size)));
+        }
+        let body: Bytes = object.bytes().await.map_err(store_error)?;
+        let value: T = serde_json::from_slice(&body).map_err(|error| unreadable(error.to_string()))?;
+        if value.format() > FORMAT {
+            return Err(unreadable(format!("format {} was written by a newer Alluvium", value.format())));
+        }
+        Ok(value)
+    }
+
+    fn entry_path(&self, sequence: u64) -> Path {
+        self.folder.clone().join(format!("{sequence:020}.json"))
+    }
+
+    fn state_path(&self, sequence: u64) -> Path {
+        self.folder.clone().join(format!("{sequence:020}.state.json"))
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    states: Vec<u64>,
+    entries: Vec<u64>,
+}
+
+/// What is stored with its format's number.
+trait Formatted {
+    fn format(&self) -> u32;
+}
+
+impl Formatted for LedgerEntry {
+    fn format(&self) -> u32 {
+        self.format
+    }
+}
+
+impl Formatted for JobState {
+    fn format(&self) -> u32 {
+        self.newest.format
+    }
+}
+
+impl LedgerEntry {
+    /// The first entry of a job.
+    pub fn begin(run: Uuid, now_us: i64, identity: SourceIdentity, start: ResumePoint) -> Self {
+        let end = start.clone();
+        let work = Work::Begin;
+        Self {
+            format: FORMAT,
+            sequence: 1,
+            run,
+            created_at_us: now_us,
+            identity,
+            start,
+            end,
+            commit_time_us: None,
+            work,
+        }
+    }
+
+    /// The entry after `state`'s newest, ending where the job stands now.
+    pub fn next(state: &JobState, run: Uuid, now_us: i64, work: Work) -> Self {
+        Self {
+            format: FORMAT,
+            sequence: state.newest.sequence + 1,
+            run,
+            created_at_us: now_us,
+            identity: state.newest.identity.clone(),
+            start: state.newest.end.clone(),
+            end: state.newest.end.clone(),
+            commit_time_us: state.newest.commit_time_us,
+            work,
+        }
+    }
+}
+
+fn encode<T: Serialize>(value: &T, path: &Path) -> Result<Vec<u8>, LedgerError> {
+    serde_json::to_vec(value).map_err(|error| LedgerError::Unreadable { path: path.clone(), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lake::state::LoadState;
+    use object_store::memory::InMemory;
+
+    fn at(offset: u64) -> ResumePoint {
+        let position = SourcePosition { order: (1, offset), text: format!("binlog.000001:{offset}") };
+        ResumePoint { position, gtid_set: None }
+    }
+
+    fn table(name: &str) -> TableSchema {
+        TableSchema { table: TableId::new("shop", name), columns: Vec::new(), key: vec![0], version: 1 }
+    }
+
+    fn ledger(store: &Arc<InMemory>) -> Ledger {
+        Ledger::new(store.clone(), "shop", Uuid::new_v4())
+    }
+
+    async fn begun(ledger: &Ledger) -> JobState {
+        let entry = LedgerEntry::begin(ledger.run(), 0, SourceIdentity("mysql:1".into()), at(4));
+        ledger.put(&entry).await.unwrap();
+        JobState::begin(entry).unwrap()
+    }
+
+    async fn step(ledger: &Ledger, state: &mut JobState, work: Work, end: u64) {
+        let mut entry = LedgerEntry::next(state, ledger.run(), 0, work);
+        entry.end = at(end);
+        ledger.put(&entry).await.unwrap();
+        state.advance(entry).unwrap();
+        ledger.fold(state, false).await.unwrap();
+    }
+
+    fn batch(name: &str, split: Option<SplitRecord>) -> Work {
+        Work::Batch { tables: vec![TableId::new("shop", name)], split }
+    }
+
+    fn new_table(name: &str, load: bool) -> Work {
+        Work::Schema { tables: vec![SchemaRecord { schema: table(name), defaults: Vec::new(), load }] }
+    }
+
+    fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {
+        let table = TableId::new("shop", "orders");
+        Some(SplitRecord { table, index, after: after.map(Into::into), last: last.map(Into::into), rows: 10 })
+    }
+
+    #[tokio::test]
+    async fn a_ledger_gives_back_the_state_that_was_written_to_it() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        assert_eq!(ledger.load().await.unwrap(), None);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
+        let stop =
+            Work::Stop { table: TableId::new("shop", "logs"), position: at(10).position, reason: "no key".into() };
+        step(&ledger, &mut state, stop, 10).await;
+        for offset in 11..200 {
+            step(&ledger, &mut state, batch("orders", None), offset).await;
+        }
+        assert_eq!(ledger.load().await.unwrap().as_ref(), Some(&state));
+        let orders = TableId::new("shop", "orders");
+        assert_eq!(state.next_load(), Some((&orders, 1, Some("7"))));
+        ledger.fold(&state, true).await.unwrap();
+        assert_eq!(ledger.load().await.unwrap(), Some(state));
+    }
+
+    #[tokio::test]
+    async fn old_entries_and_states_go() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", false), 4).await;
+        for offset in 5..605 {
+            step(&ledger, &mut state, batch("orders", None), offset).await;
+        }
+        let files = ledger.list().await.unwrap();
+        assert_eq!(files.states, [600]);
+        assert_eq!((files.entries.first(), files.entries.last()), (Some(&400), Some(&602)));
+        assert_eq!(ledger.load().await.unwrap(), Some(state));
+    }
+
+    #[tokio::test]
+    async fn of_two_runs_that_write_one_step_the_second_loses() {
+        let store = Arc::new(InMemory::new());
+        let (one, other) = (ledger(&store), ledger(&store));
+        let state = begun(&one).await;
+        let entry = LedgerEntry::next(&state, one.run(), 0, new_table("orders", false));
+        one.put(&entry).await.unwrap();
+        let late = LedgerEntry::next(&state, other.run(), 0, new_table("orders", false));
+        assert!(matches!(other.put(&late).await, Err(LedgerError::OtherWriter { sequence: 2, .. })));
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_reply_was_lost_finds_its_own_entry() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let state = begun(&ledger).await;
+        let entry = LedgerEntry::next(&state, ledger.run(), 0, new_table("orders", false));
+        ledger.put(&entry).await.unwrap();
+        ledger.put(&entry).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_missing_step_and_a_damaged_one_are_told() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", false), 4).await;
+        step(&ledger, &mut state, batch("orders", None), 9).await;
+        store.put(&ledger.entry_path(3), "{".into()).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+        store.delete(&ledger.entry_path(2)).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_split_that_its_table_lacks_is_taken_back() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
+        step(&ledger, &mut state, batch("orders", split(1, Some("7"), None)), 20).await;
+        assert_eq!(state.next_load(), None);
+        let last = state.last_split.clone().unwrap();
+        state.revert_split(&last);
+        let load = &state.tables[&TableId::new("shop", "orders")].load;
+        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0 });
+    }
+}

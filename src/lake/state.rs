@@ -1,0 +1,167 @@
+//! A job's state: all entries of its ledger folded into one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ledger::{LedgerEntry, SchemaRecord, SplitRecord, Work};
+use crate::change::{SourcePosition, TableId};
+use crate::schema::TableSchema;
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobState {
+    /// The newest entry; its end is where reading goes on.
+    pub newest: LedgerEntry,
+    #[serde(with = "by_table")]
+    pub tables: BTreeMap<TableId, TableState>,
+    /// The last key range that a batch was to load: the only one that may have been left out of its table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_split: Option<SplitRecord>,
+}
+
+/// One captured table, or one that was taken out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TableState {
+    /// `None` for a table that was taken out before its schema was known.
+    pub schema: Option<TableSchema>,
+    pub load: LoadState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+    /// The newest entry that touched the table's Delta table.
+    pub sequence: u64,
+}
+
+/// How far a table's first load has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LoadState {
+    /// The next split has this index and begins after this key.
+    Loading {
+        index: u64,
+        after: Option<String>,
+        rows: u64,
+    },
+    Done,
+}
+
+/// A table that is not followed any more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stopped {
+    pub position: SourcePosition,
+    pub reason: String,
+}
+
+impl JobState {
+    /// The state after the first entry, or `None` if `entry` is not a first entry.
+    pub fn begin(entry: LedgerEntry) -> Option<Self> {
+        (entry.sequence == 1 && entry.work == Work::Begin).then(|| Self {
+            newest: entry,
+            tables: BTreeMap::new(),
+            last_split: None,
+        })
+    }
+
+    /// Takes in the next entry. `None`, and no change, if it does not follow.
+    #[must_use]
+    pub fn advance(&mut self, entry: LedgerEntry) -> Option<()> {
+        if entry.sequence != self.newest.sequence + 1 || entry.start != self.newest.end {
+            return None;
+        }
+        match &entry.work {
+            Work::Begin => return None,
+            Work::Batch { tables, split } => self.fold_batch(entry.sequence, tables, split.as_ref())?,
+            Work::Schema { tables } => tables.iter().for_each(|record| self.fold_schema(entry.sequence, record)),
+            Work::Stop { table, position, reason } => self.fold_stop(table, position, reason),
+        }
+        self.newest = entry;
+        Some(())
+    }
+
+    fn fold_batch(&mut self, sequence: u64, tables: &[TableId], split: Option<&SplitRecord>) -> Option<()> {
+        let named = tables.iter().chain(split.map(|split| &split.table));
+        if named.into_iter().any(|table| !self.tables.contains_key(table)) {
+            return None;
+        }
+        for table in tables {
+            self.tables.get_mut(table)?.sequence = sequence;
+        }
+        if let Some(split) = split {
+            self.tables.get_mut(&split.table)?.load.advance(split);
+            self.last_split = Some(split.clone());
+        }
+        Some(())
+    }
+
+    fn fold_schema(&mut self, sequence: u64, record: &SchemaRecord) {
+        let known = self.tables.get(&record.schema.table);
+        let load = match known {
+            Some(known) if known.stopped.is_none() => known.load.clone(),
+            _ if record.load => LoadState::Loading { index: 0, after: None, rows: 0 },
+            _ => LoadState::Done,
+        };
+        let state = TableState { schema: Some(record.schema.clone()), load, stopped: None, sequence };
+        self.tables.insert(record.schema.table.clone(), state);
+    }
+
+    fn fold_stop(&mut self, table: &TableId, position: &SourcePosition, reason: &str) {
+        let stopped = Stopped { position: position.clone(), reason: reason.to_string() };
+        let fresh = TableState { schema: None, load: LoadState::Done, stopped: None, sequence: 0 };
+        self.tables.entry(table.clone()).or_insert(fresh).stopped = Some(stopped);
+    }
+
+    /// Takes the last split back: its batch was applied without the split's rows.
+    pub fn revert_split(&mut self, split: &SplitRecord) {
+        if let Some(table) = self.tables.get_mut(&split.table) {
+            let rows = match &table.load {
+                LoadState::Loading { rows, .. } => rows.saturating_sub(split.rows),
+                LoadState::Done => 0,
+            };
+            table.load = LoadState::Loading { index: split.index, after: split.after.clone(), rows };
+        }
+        self.last_split = None;
+    }
+
+    /// Tables that are followed, with their schema and state.
+    pub fn followed(&self) -> impl Iterator<Item = (&TableId, &TableSchema, &TableState)> {
+        let running = self.tables.iter().filter(|(_, state)| state.stopped.is_none());
+        running.filter_map(|(table, state)| Some((table, state.schema.as_ref()?, state)))
+    }
+
+    /// The table whose first load is next, if any is left.
+    pub fn next_load(&self) -> Option<(&TableId, u64, Option<&str>)> {
+        self.followed().find_map(|(table, _, state)| match &state.load {
+            LoadState::Loading { index, after, .. } => Some((table, *index, after.as_deref())),
+            LoadState::Done => None,
+        })
+    }
+}
+
+impl LoadState {
+    fn advance(&mut self, split: &SplitRecord) {
+        let before = match self {
+            Self::Loading { rows, .. } => *rows,
+            Self::Done => 0,
+        };
+        *self = match &split.last {
+            Some(last) => {
+                Self::Loading { index: split.index + 1, after: Some(last.clone()), rows: before + split.rows }
+            }
+            None => Self::Done,
+        };
+    }
+}
+
+/// A map with a struct as its key, as a list in JSON.
+mod by_table {
+    use super::{BTreeMap, TableId, TableState};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(tables: &BTreeMap<TableId, TableState>, to: S) -> Result<S::Ok, S::Error> {
+        tables.iter().collect::<Vec<_>>().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<TableId, TableState>, D::Error> {
+        Ok(Vec::<(TableId, TableState)>::deserialize(from)?.into_iter().collect())
+    }
+}

@@ -1,0 +1,143 @@
+//! The apply step: keyed changes and the ledger's number become a commit of the table.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow::array::{ArrayRef, StringArray};
+use arrow::compute::{CastOptions, cast_with_options};
+use async_trait::async_trait;
+
+use super::PipelineError;
+use crate::batch::KeyedChanges;
+use crate::change::TableId;
+use crate::lake::{CommitOutcome, CommitTag, Lake, LakeTable, LedgerEntry, SchemaRecord};
+
+/// Applies work to tables, each step exactly once: a step whose number the table has already carried is left
+/// out. One implementation writes the tables itself; another may hand the work to an engine elsewhere.
+#[async_trait]
+pub trait Apply: Send {
+    /// The newest number that `table` carries under `app_id`, or `None` for a table that carries none.
+    async fn applied(&mut self, table: &TableId, app_id: &str) -> Result<Option<i64>, PipelineError>;
+
+    /// Applies one batch to one table. Durable when it returns.
+    async fn apply(
+        &mut self,
+        table: &TableId,
+        changes: KeyedChanges,
+        tag: &CommitTag,
+    ) -> Result<CommitOutcome, PipelineError>;
+
+    /// Makes the table, or adds what the schema has and the table lacks. Durable when it returns.
+    async fn evolve(&mut self, record: &SchemaRecord, tag: &CommitTag) -> Result<(), PipelineError>;
+
+    /// The Delta version that the table has now, if it is open.
+    fn version(&self, table: &TableId) -> Option<i64>;
+}
+
+/// Writes Delta tables with Alluvium's own engine.
+pub struct LakeApply {
+    lake: Lake,
+    tables: HashMap<TableId, LakeTable>,
+}
+
+impl LakeApply {
+    pub fn new(lake: Lake) -> Self {
+        Self { lake, tables: HashMap::new() }
+    }
+
+    /// The open table, or `None` where the lake has none.
+    async fn open(&mut self, table: &TableId) -> Result<Option<&mut LakeTable>, PipelineError> {
+        if !self.tables.contains_key(table) {
+            let Some(opened) = self.lake.open_table(table).await? else { return Ok(None) };
+            self.tables.insert(table.clone(), opened);
+        }
+        Ok(self.tables.get_mut(table))
+    }
+}
+
+#[async_trait]
+impl Apply for LakeApply {
+    async fn applied(&mut self, table: &TableId, app_id: &str) -> Result<Option<i64>, PipelineError> {
+        match self.open(table).await? {
+            Some(open) => Ok(open.txn(app_id).await?),
+            None => Ok(None),
+        }
+    }
+
+    async fn apply(
+        &mut self,
+        table: &TableId,
+        changes: KeyedChanges,
+        tag: &CommitTag,
+    ) -> Result<CommitOutcome, PipelineError> {
+        let missing = || PipelineError::TableWithoutTxn { table: table.clone() };
+        let open = self.open(table).await?.ok_or_else(missing)?;
+        match open.apply(changes, tag).await? {
+            CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
+            done => Ok(done),
+        }
+    }
+
+    async fn evolve(&mut self, record: &SchemaRecord, tag: &CommitTag) -> Result<(), PipelineError> {
+        let table = &record.schema.table;
+        let Some(open) = self.open(table).await? else {
+            let created = self.lake.create_table(&record.schema, tag).await?;
+            self.tables.insert(table.clone(), created);
+            return Ok(());
+        };
+        for (app_id, _) in &tag.app_ids {
+            if open.txn(app_id).await?.is_none() {
+                return Err(PipelineError::TableOfAnother { table: table.clone() });
+            }
+        }
+        let defaults = default_values(record)?;
+        match open.evolve(&record.schema, &defaults, tag).await? {
+            CommitOutcome::Committed(_) | CommitOutcome::AlreadyApplied { .. } => Ok(()),
+            CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
+        }
+    }
+
+    fn version(&self, table: &TableId) -> Option<i64> {
+        self.tables.get(table).map(LakeTable::version)
+    }
+}
+
+/// The values that old rows get in added columns: arrays of one value, of the columns' types.
+pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, ArrayRef>, PipelineError> {
+    let mut values = BTreeMap::new();
+    for (name, text) in &record.defaults {
+        let unusable = |reason: String| PipelineError::Default {
+            table: record.schema.table.clone(),
+            column: name.clone(),
+            reason,
+        };
+        let index = record.schema.column_index(name).ok_or_else(|| unusable("there is no such column".into()))?;
+        let data_type = &record.schema.columns[index].data_type;
+        let text = StringArray::from(vec![text.as_str()]);
+        let strict = CastOptions { safe: false, ..CastOptions::default() };
+        let value = cast_with_options(&text, data_type, &strict).map_err(|error| unusable(error.to_string()))?;
+        values.insert(name.clone(), value);
+    }
+    Ok(values)
+}
+
+/// The `appId` of a job's batches.
+pub(super) fn app_id(job: &str) -> String {
+    format!("alluvium/{job}")
+}
+
+/// The `appId` under which a table counts the splits of its first load.
+pub(super) fn load_app_id(job: &str) -> String {
+    format!("alluvium/{job}/load")
+}
+
+/// What the commits of `entry` carry.
+pub(super) fn tag(job: &str, entry: &LedgerEntry) -> CommitTag {
+    let sequence = i64::try_from(entry.sequence).unwrap_or(i64::MAX);
+    let info = BTreeMap::from([
+        ("alluvium.job".to_string(), job.into()),
+        ("alluvium.sequence".to_string(), entry.sequence.into()),
+        ("alluvium.position".to_string(), entry.end.position.text.clone().into()),
+        ("alluvium.commit_time_us".to_string(), entry.commit_time_us.into()),
+    ]);
+    CommitTag { app_ids: vec![(app_id(job), sequence)], info }
+}

@@ -1,0 +1,113 @@
+//! What can end a run.
+
+use crate::batch::BatchError;
+use crate::change::{SourceIdentity, TableId};
+use crate::lake::{LakeError, LakeErrorKind, LedgerError};
+use crate::source::{SourceError, SourceErrorKind};
+
+/// What ended a run. The tables are right at every version whatever it is.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    #[error("{0}")]
+    Source(#[source] SourceError),
+    #[error("{0}")]
+    Lake(#[source] LakeError),
+    #[error("{0}")]
+    Ledger(#[source] LedgerError),
+    #[error("{0}")]
+    Batch(#[source] BatchError),
+    #[error(
+        "the source is {found}, but this job has read {known}: another server answers at this address, or it was set up again; \
+         nothing was read. If that is meant, start a new job (another `job:` name and an empty lake path)"
+    )]
+    OtherSource { known: SourceIdentity, found: SourceIdentity },
+    #[error(
+        "the Delta table of {table} holds no trace of this job, though the job's ledger says that it wrote to it: \
+         it was deleted, replaced or restored. Put it back, or start a new job with an empty lake path"
+    )]
+    TableWithoutTxn { table: TableId },
+    #[error(
+        "the lake already has a Delta table for {table} that this job did not write: \
+         give the job a lake path of its own, or move the table away"
+    )]
+    TableOfAnother { table: TableId },
+    #[error(
+        "other writers committed to the Delta table of {table} again and again while a batch was applied; nothing is lost"
+    )]
+    Overtaken { table: TableId },
+    #[error("the default of column {column} of {table} cannot be given to its old rows: {reason}")]
+    Default { table: TableId, column: String, reason: String },
+    #[error(
+        "the log no longer gives the batch that ends at {expected}: it goes from before it straight to {found}; \
+         nothing was applied. Start a new job with an empty lake path"
+    )]
+    LogChanged { expected: String, found: String },
+    #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
+    NothingSelected { patterns: String },
+}
+
+impl PipelineError {
+    /// The process's exit code: 1 try again, 2 mend the job or the source's settings, 4 position or identity lost.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Source(error) => match error.kind {
+                SourceErrorKind::Unavailable | SourceErrorKind::Corrupt => 1,
+                SourceErrorKind::Misconfigured => 2,
+                SourceErrorKind::Lost => 4,
+            },
+            Self::OtherSource { .. } | Self::LogChanged { .. } => 4,
+            Self::NothingSelected { .. } | Self::TableOfAnother { .. } => 2,
+            Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
+            Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
+            Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
+        }
+    }
+
+    /// Whether starting over from the lake may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Source(error) => error.kind == SourceErrorKind::Unavailable,
+            Self::Lake(error) => error.kind() == LakeErrorKind::Unavailable,
+            Self::Ledger(LedgerError::Store { .. }) | Self::Overtaken { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The message with those of its causes.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let message = error.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl From<SourceError> for PipelineError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<LakeError> for PipelineError {
+    fn from(error: LakeError) -> Self {
+        Self::Lake(error)
+    }
+}
+
+impl From<LedgerError> for PipelineError {
+    fn from(error: LedgerError) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+impl From<BatchError> for PipelineError {
+    fn from(error: BatchError) -> Self {
+        Self::Batch(error)
+    }
+}

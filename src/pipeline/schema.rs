@@ -1,0 +1,127 @@
+//! Tables that join, change or leave.
+
+use std::collections::HashSet;
+
+use super::PipelineError;
+use super::apply;
+use super::session::{Session, Step};
+use crate::change::{SourcePosition, TableId};
+use crate::config::{SnapshotMode, SourceConfig};
+use crate::failpoint;
+use crate::lake::{SchemaRecord, Work};
+use crate::schema::TableSchema;
+use crate::source::{DiscoveredTable, SchemaChange};
+
+impl Session<'_> {
+    /// Compares the source's catalogue with the job's tables: tables that can't be captured are taken out, and
+    /// on a job's first run all others are made. Returns the tables that came later: they join once the log
+    /// has been read up to now, for their present schema is not that of an older position.
+    pub(super) async fn adopt_tables(&mut self) -> Result<HashSet<TableId>, PipelineError> {
+        let discovered = self.environment.source.tables().await?;
+        let first_run = self.state.tables.is_empty();
+        if first_run && discovered.is_empty() && self.source_has_catalogue() {
+            return Err(PipelineError::NothingSelected { patterns: self.patterns() });
+        }
+        let mut ready = Vec::new();
+        for DiscoveredTable { table, schema, rows_estimated } in discovered {
+            self.rows_estimated.extend(rows_estimated.map(|rows| (table.clone(), rows)));
+            if self.state.tables.contains_key(&table) {
+                continue;
+            }
+            match schema {
+                Ok(schema) => ready.push(schema),
+                Err(reason) => self.stop_table(table, self.position().position.clone(), reason).await?,
+            }
+        }
+        if first_run {
+            self.add_tables(ready).await?;
+            return Ok(HashSet::new());
+        }
+        Ok(ready.into_iter().map(|schema| schema.table).collect())
+    }
+
+    /// Takes in tables that came after the job's first run. The log has been read up to now.
+    pub(super) async fn join(&mut self, late: HashSet<TableId>) -> Result<(), PipelineError> {
+        let discovered = self.environment.source.tables().await?;
+        let wanted = discovered.into_iter().filter(|found| late.contains(&found.table));
+        let unknown = wanted.filter(|found| !self.state.tables.contains_key(&found.table));
+        let ready = unknown.filter_map(|found| found.schema.ok()).collect();
+        self.add_tables(ready).await
+    }
+
+    /// Takes in tables that the source has and the job does not know yet, with their present schema.
+    async fn add_tables(&mut self, schemas: Vec<TableSchema>) -> Result<(), PipelineError> {
+        if schemas.is_empty() {
+            return Ok(());
+        }
+        let load = self.loads_rows();
+        let records = schemas.into_iter().map(|schema| SchemaRecord { schema, defaults: Vec::new(), load });
+        self.schema_step(records.collect()).await
+    }
+
+    /// Follows a schema change that the log announced.
+    pub(super) async fn change_schema(&mut self, change: SchemaChange) -> Result<(), PipelineError> {
+        let known = self.state.tables.get(&change.schema.table).and_then(|state| state.schema.as_ref());
+        let mut schema = TableSchema::clone(&change.schema);
+        schema.version = known.map_or(1, |known| known.version + 1);
+        // A table that the log shows without its CREATE TABLE had rows before.
+        let load = known.is_none() && change.statement.is_none() && self.loads_rows();
+        let record = SchemaRecord { schema, defaults: change.defaults, load };
+        if let Err(error) = apply::default_values(&record) {
+            return self.stop_table(record.schema.table, change.position, error.to_string()).await;
+        }
+        self.schema_step(vec![record]).await
+    }
+
+    async fn schema_step(&mut self, records: Vec<SchemaRecord>) -> Result<(), PipelineError> {
+        let step = Step {
+            work: Work::Schema { tables: records.clone() },
+            end: self.position().clone(),
+            commit_time_us: self.state.newest.commit_time_us,
+        };
+        let entry = self.enter(step).await?;
+        let tag = apply::tag(&self.job.name, &entry);
+        for record in &records {
+            failpoint::hit(failpoint::SCHEMA_BEFORE);
+            self.apply.evolve(record, &tag).await?;
+            failpoint::hit(failpoint::SCHEMA_AFTER);
+        }
+        self.leave(entry).await
+    }
+
+    /// Takes a table out of the job; all others go on.
+    pub(super) async fn stop_table(
+        &mut self,
+        table: TableId,
+        position: SourcePosition,
+        reason: String,
+    ) -> Result<(), PipelineError> {
+        tracing::warn!(%table, %position, reason, "table is taken out");
+        self.environment.observer.table_stopped(&table, &reason);
+        let step = Step {
+            work: Work::Stop { table, position, reason },
+            end: self.position().clone(),
+            commit_time_us: self.state.newest.commit_time_us,
+        };
+        self.step(step).await
+    }
+
+    fn loads_rows(&self) -> bool {
+        match &self.job.source {
+            SourceConfig::Mysql(mysql) => mysql.snapshot.mode == SnapshotMode::Initial,
+            SourceConfig::BinlogFiles(_) => false,
+        }
+    }
+
+    fn source_has_catalogue(&self) -> bool {
+        matches!(self.job.source, SourceConfig::Mysql(_))
+    }
+
+    fn patterns(&self) -> String {
+        let filter = match &self.job.source {
+            SourceConfig::Mysql(mysql) => &mysql.tables,
+            SourceConfig::BinlogFiles(files) => &files.tables,
+        };
+        filter.patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,314 @@
+//! One try of a run: from the lake's state to the end of the log, or to the first error.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::apply::{self, Apply, LakeApply};
+use super::reader::{Filled, Reader, Until};
+use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, TableOutcome};
+use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
+use crate::change::{ResumePoint, SourcePosition, TableId};
+use crate::config::Job;
+use crate::failpoint;
+use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, SplitRecord, Work};
+
+/// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
+/// upsert, and what the allocator keeps.
+const BATCH_MEMORY_DIVISOR: usize = 4;
+
+/// How long a run that follows lets its position run ahead of the ledger when the log holds nothing for it,
+/// in microseconds.
+const IDLE_ENTRY_EVERY_US: i64 = 60_000_000;
+
+/// Whether there is more to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    Going,
+    Ended,
+}
+
+/// What the tries of a run have done together.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub batches: u64,
+    pub tables: BTreeMap<TableId, TableTally>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TableTally {
+    pub loaded: u64,
+    pub upserted: u64,
+    pub deleted: u64,
+}
+
+pub(super) struct Session<'a> {
+    pub job: &'a Job,
+    pub options: RunOptions,
+    pub environment: Environment,
+    pub tally: &'a mut Tally,
+    pub ledger: Ledger,
+    pub state: JobState,
+    pub apply: Box<dyn Apply>,
+    /// The source's guess of each table's rows, for progress only.
+    pub rows_estimated: HashMap<TableId, u64>,
+    /// Rows of the next split of a first load.
+    pub split_rows: usize,
+}
+
+/// A closed batch's way into the ledger.
+pub(super) struct Step {
+    pub work: Work,
+    pub end: ResumePoint,
+    pub commit_time_us: Option<i64>,
+}
+
+impl<'a> Session<'a> {
+    /// Opens the lake, finds out where the job stands, and finishes a step that an earlier process left.
+    pub async fn open(
+        job: &'a Job,
+        options: RunOptions,
+        environment: Environment,
+        tally: &'a mut Tally,
+    ) -> Result<Self, PipelineError> {
+        environment.lake.probe().await?;
+        let run = Uuid::new_v4();
+        let ledger = Ledger::new(environment.lake.store(), &job.name, run);
+        let identity = environment.source.identity().await?;
+        let state = match ledger.load().await? {
+            Some(state) if state.newest.identity != identity => {
+                return Err(PipelineError::OtherSource { known: state.newest.identity, found: identity });
+            }
+            Some(state) => state,
+            None => {
+                let start = environment.source.start().await?;
+                let entry = LedgerEntry::begin(run, environment.clock.unix_us(), identity, start);
+                ledger.put(&entry).await?;
+                JobState::begin(entry).expect("invariant: this is a first entry")
+            }
+        };
+        let apply = Box::new(LakeApply::new(environment.lake.clone()));
+        let split_rows = super::load::first_split_rows(job);
+        let rows_estimated = HashMap::new();
+        let mut session = Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
+        session.recover().await?;
+        Ok(session)
+    }
+
+    /// Reads and applies until the run's end.
+    pub async fn run(&mut self) -> Result<(), PipelineError> {
+        self.environment.source.check_held(self.position()).await?;
+        let mut late = self.adopt_tables().await?;
+        let mut reader = self.read_from_here(late.clone()).await?;
+        let mut target = self.environment.source.head().await?;
+        while !self.environment.stop.is_cancelled() {
+            let at_target = reader.at.position >= target.position;
+            let bounded = !self.options.follow || !late.is_empty();
+            if !late.is_empty() && at_target {
+                self.move_to(&reader).await?;
+                self.join(std::mem::take(&mut late)).await?;
+                reader = self.read_from_here(HashSet::new()).await?;
+                target = self.environment.source.head().await?;
+            } else if self.state.next_load().is_some() {
+                if self.load_split(&mut reader).await? == Progress::Ended {
+                    return self.ledger.fold(&self.state, true).await.map_err(PipelineError::from);
+                }
+            } else if (at_target && !self.options.follow)
+                || self.read_batch(&mut reader, bounded.then_some(&target.position)).await? == Progress::Ended
+            {
+                break;
+            }
+        }
+        self.move_to(&reader).await?;
+        self.ledger.fold(&self.state, true).await?;
+        Ok(())
+    }
+
+    /// Reads one batch, up to `until` at most, applies it, and meets what ended it.
+    async fn read_batch(
+        &mut self,
+        reader: &mut Reader,
+        until: Option<&SourcePosition>,
+    ) -> Result<Progress, PipelineError> {
+        let mut batch = self.new_batch();
+        failpoint::hit(failpoint::READ_BEFORE);
+        let filled = reader.fill(&mut batch, &Until { position: until, ..Until::default() }).await?;
+        let age_us = self.environment.clock.unix_us() - self.state.newest.created_at_us;
+        if batch.is_empty() && matches!(filled, Filled::Ready) {
+            self.environment.observer.waiting(&reader.at.position.text);
+        }
+        if !batch.is_empty() || age_us > IDLE_ENTRY_EVERY_US {
+            self.commit_batch(batch, None).await?;
+        }
+        self.follow_up(filled, reader).await
+    }
+
+    /// Meets what ended a batch.
+    pub(super) async fn follow_up(&mut self, filled: Filled, reader: &mut Reader) -> Result<Progress, PipelineError> {
+        match filled {
+            Filled::Ready => Ok(Progress::Going),
+            Filled::Ended => Ok(Progress::Ended),
+            Filled::Schema(change) => {
+                self.move_to(reader).await?;
+                self.change_schema(change).await?;
+                Ok(Progress::Going)
+            }
+            Filled::Stopped(stopped) => {
+                self.move_to(reader).await?;
+                reader.skip(&stopped.table);
+                self.stop_table(stopped.table, stopped.position, stopped.reason).await?;
+                Ok(Progress::Going)
+            }
+        }
+    }
+
+    /// Notes the reader's position in the ledger, if it is ahead of it.
+    async fn move_to(&mut self, reader: &Reader) -> Result<(), PipelineError> {
+        if reader.at.position > self.position().position {
+            let work = Work::Batch { tables: Vec::new(), split: None };
+            self.step(Step { work, end: reader.at.clone(), commit_time_us: self.state.newest.commit_time_us }).await?;
+        }
+        Ok(())
+    }
+
+    /// A stream that goes on from the job's position.
+    pub(super) async fn read_from_here(&mut self, late: HashSet<TableId>) -> Result<Reader, PipelineError> {
+        let from = self.position().clone();
+        let stopped = self.state.tables.iter().filter(|(_, state)| state.stopped.is_some());
+        let skip: HashSet<TableId> = stopped.map(|(table, _)| table.clone()).chain(late).collect();
+        let followed = self.state.followed();
+        let schemas = followed.map(|(table, schema, _)| (table.clone(), Arc::new(schema.clone()))).collect();
+        let stream = self.environment.source.stream(&from, schemas, skip.clone()).await?;
+        let (clock, stop) = (Arc::clone(&self.environment.clock), self.environment.stop.clone());
+        Ok(Reader::new(stream, from, skip, clock, stop))
+    }
+
+    pub(super) fn position(&self) -> &ResumePoint {
+        &self.state.newest.end
+    }
+
+    pub(super) fn new_batch(&self) -> MicroBatch {
+        let limits = BatchLimits {
+            rows_max: self.job.run.batch_rows as u64,
+            age_max: self.job.run.batch_age,
+            memory_bytes: self.job.run.memory_bytes / BATCH_MEMORY_DIVISOR,
+        };
+        MicroBatch::new(limits, SpillDir::new(std::env::temp_dir()))
+    }
+
+    /// Closes a batch and applies it to its tables: one step of the ledger.
+    pub(super) async fn commit_batch(
+        &mut self,
+        batch: MicroBatch,
+        split: Option<SplitRecord>,
+    ) -> Result<(), PipelineError> {
+        let began = self.environment.clock.instant();
+        let Some(end) = batch.end().cloned() else { return Ok(()) };
+        let mut closed = batch.close()?;
+        let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
+        // A split without rows is a commit of its table too: it counts the split as done.
+        tables
+            .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
+        let work = Work::Batch { tables: tables.clone(), split: split.clone() };
+        let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
+        let entry = self.enter(Step { work, end, commit_time_us }).await?;
+        for table in &tables {
+            let tag = self.tag(&entry, split.as_ref().filter(|split| split.table == *table));
+            let keyed = self.keyed_or_none(table, closed.tables.remove(table))?;
+            let outcome = self.apply.apply(table, keyed, &tag).await?;
+            self.count(table, &outcome, split.as_ref());
+        }
+        let report = BatchReport {
+            sequence: entry.sequence,
+            rows: closed.rows,
+            tables: tables.len(),
+            position: entry.end.position.text.clone(),
+            took: self.environment.clock.instant() - began,
+        };
+        self.leave(entry).await?;
+        self.tally.batches += 1;
+        self.environment.observer.batch_committed(&report);
+        Ok(())
+    }
+
+    /// A table's changes by key; those of a batch that has none for it are none.
+    pub(super) fn keyed_or_none(
+        &self,
+        table: &TableId,
+        changes: Option<TableChanges>,
+    ) -> Result<KeyedChanges, PipelineError> {
+        if let Some(changes) = changes {
+            return Ok(changes.into_keyed()?);
+        }
+        let schema = self.state.tables.get(table).and_then(|state| state.schema.clone());
+        let schema = schema.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
+        Ok(KeyedChanges::from_batches(Arc::new(schema), Vec::new())?)
+    }
+
+    fn tag(&self, entry: &LedgerEntry, split: Option<&SplitRecord>) -> CommitTag {
+        let mut tag = apply::tag(&self.job.name, entry);
+        if let Some(split) = split {
+            let splits_done = i64::try_from(split.index + 1).unwrap_or(i64::MAX);
+            tag.app_ids.push((apply::load_app_id(&self.job.name), splits_done));
+        }
+        tag
+    }
+
+    fn count(&mut self, table: &TableId, outcome: &CommitOutcome, split: Option<&SplitRecord>) {
+        let tally = self.tally.tables.entry(table.clone()).or_default();
+        if let CommitOutcome::Committed(summary) = outcome {
+            tally.upserted += summary.rows_upserted;
+            tally.deleted += summary.rows_deleted;
+        }
+        if let Some(split) = split.filter(|split| split.table == *table) {
+            tally.loaded += split.rows;
+        }
+    }
+
+    /// A step without rows: entry, then state.
+    pub(super) async fn step(&mut self, step: Step) -> Result<(), PipelineError> {
+        let entry = self.enter(step).await?;
+        self.leave(entry).await
+    }
+
+    /// Writes the ledger entry of a step: the right to apply it.
+    pub(super) async fn enter(&mut self, step: Step) -> Result<LedgerEntry, PipelineError> {
+        let now_us = self.environment.clock.unix_us();
+        let mut entry = LedgerEntry::next(&self.state, self.ledger.run(), now_us, step.work);
+        entry.end = step.end;
+        entry.commit_time_us = step.commit_time_us;
+        assert!(entry.end.position >= entry.start.position, "a step never goes back in the log");
+        failpoint::hit(failpoint::CHECKPOINT_BEFORE);
+        self.ledger.put(&entry).await?;
+        failpoint::hit(failpoint::CHECKPOINT_AFTER);
+        Ok(entry)
+    }
+
+    /// Takes an applied step into the state.
+    pub(super) async fn leave(&mut self, entry: LedgerEntry) -> Result<(), PipelineError> {
+        self.state.advance(entry).expect("invariant: the entry was made from this state");
+        self.ledger.fold(&self.state, false).await?;
+        Ok(())
+    }
+
+    pub fn outcome(&self) -> RunOutcome {
+        let tables = self.state.tables.iter().map(|(table, state)| {
+            let tally = self.tally.tables.get(table);
+            TableOutcome {
+                table: table.clone(),
+                rows_loaded: tally.map_or(0, |tally| tally.loaded),
+                rows_upserted: tally.map_or(0, |tally| tally.upserted),
+                rows_deleted: tally.map_or(0, |tally| tally.deleted),
+                version: self.apply.version(table),
+                stopped: state.stopped.as_ref().map(|stopped| stopped.reason.clone()),
+            }
+        });
+        RunOutcome {
+            batches: self.tally.batches,
+            tables: tables.collect(),
+            position: Some(self.position().position.text.clone()),
+            source_commit_time_us: self.state.newest.commit_time_us,
+        }
+    }
+}

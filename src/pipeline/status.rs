@@ -1,0 +1,106 @@
+//! What a job and its tables look like now, from the lake alone.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Environment, PipelineError};
+use crate::change::{SourceIdentity, TableId};
+use crate::config::Job;
+use crate::lake::{JobState, Ledger, LoadState, TableState};
+
+/// Where a job stands.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct JobStatus {
+    pub job: String,
+    pub lake: String,
+    /// `None` for a job that has never run; then all that follows is empty.
+    pub identity: Option<SourceIdentity>,
+    pub sequence: u64,
+    pub position: Option<String>,
+    /// Commit time of the last source transaction that was applied, in microseconds since 1970-01-01 UTC.
+    pub commit_time_us: Option<i64>,
+    /// Now, less that commit time. It grows while the source is idle.
+    pub lag: Option<Duration>,
+    pub tables: Vec<TableStatus>,
+}
+
+/// Where one table stands.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct TableStatus {
+    pub table: TableId,
+    /// The Delta version; `None` for a table that the lake does not have.
+    pub version: Option<i64>,
+    pub rows: u64,
+    pub files: u64,
+    pub bytes: u64,
+    pub progress: TableProgress,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum TableProgress {
+    Loading { rows: u64 },
+    Following,
+    Stopped { position: String, reason: String },
+}
+
+/// Reads the ledger and the tables; asks nothing of the source.
+///
+/// # Errors
+/// A lake that cannot be read.
+pub async fn status(job: &Job, environment: &Environment) -> Result<JobStatus, PipelineError> {
+    let ledger = Ledger::new(environment.lake.store(), &job.name, Uuid::nil());
+    let state = ledger.load().await?;
+    let mut status = JobStatus {
+        job: job.name.clone(),
+        lake: environment.lake.root().to_string(),
+        identity: None,
+        sequence: 0,
+        position: None,
+        commit_time_us: None,
+        lag: None,
+        tables: Vec::new(),
+    };
+    if let Some(state) = state {
+        let now_us = environment.clock.unix_us();
+        fill(&mut status, &state, now_us);
+        for (table, table_state) in &state.tables {
+            status.tables.push(table_status(environment, table, table_state).await?);
+        }
+    }
+    Ok(status)
+}
+
+fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
+    status.identity = Some(state.newest.identity.clone());
+    status.sequence = state.newest.sequence;
+    status.position = Some(state.newest.end.position.text.clone());
+    status.commit_time_us = state.newest.commit_time_us;
+    let lag_us = state.newest.commit_time_us.map(|commit_us| now_us.saturating_sub(commit_us).max(0));
+    status.lag = lag_us.map(|us| Duration::from_micros(us.unsigned_abs()));
+}
+
+async fn table_status(
+    environment: &Environment,
+    table: &TableId,
+    state: &TableState,
+) -> Result<TableStatus, PipelineError> {
+    let open = environment.lake.open_table(table).await?;
+    let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
+    let progress = match (&state.stopped, &state.load) {
+        (Some(stopped), _) => {
+            TableProgress::Stopped { position: stopped.position.text.clone(), reason: stopped.reason.clone() }
+        }
+        (None, LoadState::Loading { rows, .. }) => TableProgress::Loading { rows: *rows },
+        (None, LoadState::Done) => TableProgress::Following,
+    };
+    Ok(TableStatus {
+        table: table.clone(),
+        version: open.as_ref().map(|open| open.version()),
+        rows: stats.rows,
+        files: stats.files,
+        bytes: stats.bytes,
+        progress,
+    })
+}

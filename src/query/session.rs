@@ -1,0 +1,183 @@
+//! One session of queries over the tables of a lake.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList, TableProvider};
+use datafusion::common::TableReference;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement as PlannerStatement;
+use datafusion::sql::sqlparser::ast::Statement;
+use deltalake::delta_datafusion::DeltaSessionContext;
+use futures::{StreamExt, TryStreamExt};
+
+use super::QueryError;
+use super::catalog::{CATALOG, LakeCatalog, Registered};
+use super::names::{LakeNames, TableAt};
+use super::relations::{INFORMATION_SCHEMA, Relations, registered_name};
+use super::show;
+use super::spelling::Spelling;
+use super::statement::{Tokens, check_reads_only};
+use super::tables::{LakeReader, OpenTable};
+use crate::change::TableId;
+use crate::config::LakeConfig;
+use crate::lake::Lake;
+
+/// What queries may use of the machine.
+#[derive(Debug, Clone)]
+pub struct QueryLimits {
+    /// The memory of all operators of all running queries together, in bytes. Sorts, groups and repartitions that need
+    /// more go to disk; a join whose smaller side does not fit ends with [`QueryError::OutOfMemory`].
+    pub memory_bytes: usize,
+    /// Where they go to; made when missing.
+    pub spill_dir: PathBuf,
+}
+
+/// Columns of a result, and its rows as they come.
+pub type QueryResult = (SchemaRef, SendableRecordBatchStream);
+
+/// Answers queries over the tables of a lake. Every query sees the newest version of each table, once.
+pub struct Session {
+    reader: LakeReader,
+    names: LakeNames,
+    state: SessionState,
+}
+
+/// The logs of this many tables are read at a time.
+const TABLES_OPENED_AT_ONCE: usize = 8;
+
+impl Session {
+    /// A session over these tables of the lake. Nothing is read yet: a table is opened when a query names it.
+    ///
+    /// # Errors
+    /// When the lake's place or the folder for spilled data can't be used.
+    pub fn open(lake: &LakeConfig, tables: Vec<TableId>, limits: &QueryLimits) -> Result<Self, QueryError> {
+        let lake = Lake::open(lake).map_err(|error| QueryError::lake("opening it", error))?;
+        Self::over(lake, tables, limits)
+    }
+
+    /// The same over a lake that is open.
+    ///
+    /// # Errors
+    /// When the folder for spilled data can't be used.
+    pub fn over(lake: Lake, tables: Vec<TableId>, limits: &QueryLimits) -> Result<Self, QueryError> {
+        let spill = DiskManagerMode::Directories(vec![limits.spill_dir.clone()]);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(FairSpillPool::new(limits.memory_bytes)))
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
+            .build_arc()?;
+        let state = DeltaSessionContext::with_runtime_env(runtime).state();
+        let config = configured(state.config().clone(), limits.memory_bytes);
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+        Ok(Self { reader: LakeReader::new(lake), names: LakeNames::new(tables), state })
+    }
+
+    /// Runs one statement that reads: SELECT, WITH, EXPLAIN, SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESCRIBE.
+    ///
+    /// A table is named `orders` (when only one database has it), `shop.orders`, and at an older version
+    /// `orders VERSION AS OF 12`, `orders TIMESTAMP AS OF '2026-01-31 10:00:00'` (each with or without FOR), `FOR
+    /// SYSTEM_TIME AS OF ...`, or `orders@v12`. The case of names does not matter where it tells nothing apart.
+    /// Names are quoted by `"` or `` ` ``, text by `'`. NULL sorts first, as in MySQL.
+    ///
+    /// # Errors
+    /// Of the query's text, its tables and columns: here. Of its run: in the stream; [`QueryError`] can be made of those.
+    pub async fn sql(&self, sql: &str) -> Result<QueryResult, QueryError> {
+        let tokens = Tokens::read(sql)?;
+        let statement = tokens.parse()?;
+        if let Some(answer) = show::answer(&statement, &self.names, &self.reader).await? {
+            return Ok(answer);
+        }
+        check_reads_only(&statement)?;
+        self.query(tokens, statement).await
+    }
+
+    async fn query(&self, tokens: Tokens, mut statement: Statement) -> Result<QueryResult, QueryError> {
+        let relations = Relations::resolve(&mut statement, &self.names, &Spelling::default(), &tokens.travelled)?;
+        let tables = self.open_tables(&relations).await?;
+        let schemas = self.schemas(&relations, &tables).await?;
+        let spelling = Spelling::choose(&statement, &tokens, schemas.iter(), self.names.case_counts());
+
+        let tokens = spelling.apply(&tokens);
+        let mut statement = tokens.parse()?;
+        Relations::resolve(&mut statement, &self.names, &spelling, &tokens.travelled)?;
+        let registered = tables
+            .iter()
+            .map(|(table, open)| {
+                let provider = spelling.apply_to_table(Arc::clone(&open.provider))?;
+                Ok((registered_name(table, &spelling), provider))
+            })
+            .collect::<Result<Vec<Registered>, QueryError>>()?;
+        self.run(statement, registered).await
+    }
+
+    async fn run(&self, statement: Statement, tables: Vec<Registered>) -> Result<QueryResult, QueryError> {
+        let state = self.state_with(tables);
+        let plan = state.statement_to_plan(PlannerStatement::Statement(Box::new(statement))).await?;
+        // A second look at what is planned: a statement that writes must not get here by a form not thought of.
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&plan)?;
+        let frame = SessionContext::new_with_state(state).execute_logical_plan(plan).await?;
+        let stream = frame.execute_stream().await?;
+        Ok((stream.schema(), stream))
+    }
+
+    async fn open_tables(&self, relations: &Relations) -> Result<BTreeMap<TableAt, OpenTable>, QueryError> {
+        futures::stream::iter(relations.tables.clone())
+            .map(|table| async move {
+                let open = self.reader.open(&table).await?;
+                Ok((table, open))
+            })
+            .buffered(TABLES_OPENED_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    async fn schemas(
+        &self,
+        relations: &Relations,
+        tables: &BTreeMap<TableAt, OpenTable>,
+    ) -> Result<Vec<SchemaRef>, QueryError> {
+        let mut schemas: Vec<SchemaRef> = tables.values().map(|table| table.provider.schema()).collect();
+        let context = SessionContext::new_with_state(self.state_with(Vec::new()));
+        for view in &relations.information {
+            let view = TableReference::partial(INFORMATION_SCHEMA, view.as_str());
+            schemas.push(TableProvider::schema(context.table_provider(view).await?.as_ref()));
+        }
+        Ok(schemas)
+    }
+
+    fn state_with(&self, tables: Vec<Registered>) -> SessionState {
+        let catalogs = MemoryCatalogProviderList::new();
+        let catalog = LakeCatalog::new(&self.reader, &self.names, tables);
+        catalogs.register_catalog(CATALOG.to_string(), Arc::new(catalog));
+        SessionStateBuilder::new_from_existing(self.state.clone()).with_catalog_list(Arc::new(catalogs)).build()
+    }
+}
+
+/// A sort sets this part of the memory aside for merging what it spilled: one for each of its parallel parts must fit,
+/// and the rows themselves.
+const MERGE_PART_OF_MEMORY: usize = 32;
+
+/// And at most this much, which is DataFusion's own measure.
+const MERGE_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// Names as typed (`spelling` makes their case right), `1.10` a decimal and NULL below every value as in MySQL.
+fn configured(config: SessionConfig, memory_bytes: usize) -> SessionConfig {
+    config
+        .with_sort_spill_reservation_bytes((memory_bytes / MERGE_PART_OF_MEMORY).min(MERGE_BYTES_MAX))
+        .with_information_schema(true)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, "none")
+        .set_bool("datafusion.sql_parser.enable_ident_normalization", false)
+        .set_bool("datafusion.sql_parser.parse_float_as_decimal", true)
+        .set_str("datafusion.sql_parser.default_null_ordering", "nulls_min")
+}

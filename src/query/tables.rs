@@ -1,0 +1,78 @@
+//! The Delta tables of the lake, opened for reading.
+
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use deltalake::delta_datafusion::TableProviderBuilder;
+use deltalake::errors::DeltaTableError;
+use deltalake::kernel::Snapshot;
+use deltalake::logstore::LogStoreRef;
+
+use super::QueryError;
+use super::names::TableAt;
+use super::travel::{AsOf, History};
+use crate::change::TableId;
+use crate::lake::Lake;
+
+/// Opens the tables of a lake.
+#[derive(Debug, Clone)]
+pub(super) struct LakeReader {
+    lake: Lake,
+}
+
+/// A table at one version.
+#[derive(Clone)]
+pub(super) struct OpenTable {
+    pub provider: Arc<dyn TableProvider>,
+    /// The names of the key columns as the job recorded them; empty for tables of others.
+    pub key: Vec<String>,
+}
+
+/// The property of a Delta table that lists the key columns as a JSON array.
+const KEY_PROPERTY: &str = "alluvium.key";
+
+impl LakeReader {
+    pub fn new(lake: Lake) -> Self {
+        Self { lake }
+    }
+
+    /// Opens a table at the version that is asked for.
+    pub async fn open(&self, table: &TableAt) -> Result<OpenTable, QueryError> {
+        let log_store = self.lake.log_store(&table.table);
+        let version = match &table.as_of {
+            None => None,
+            Some(AsOf::Version(version)) => Some(*version),
+            Some(AsOf::Time(at)) => Some(history(&log_store, &table.table).await?.version_at(*at).await?),
+        };
+        match provider_at(&log_store, version).await {
+            Ok(table) => Ok(table),
+            Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
+        }
+    }
+}
+
+/// The one place that makes a readable table of a version (`None`: the newest); deletion vectors are applied.
+async fn provider_at(log_store: &LogStoreRef, version: Option<u64>) -> Result<OpenTable, DeltaTableError> {
+    let snapshot = Snapshot::try_new(log_store.as_ref(), version).await?;
+    let key = snapshot.metadata().configuration().get(KEY_PROPERTY).map(|json| serde_json::from_str(json));
+    let provider =
+        TableProviderBuilder::default().with_log_store(Arc::clone(log_store)).with_snapshot(snapshot).await?;
+    Ok(OpenTable { provider, key: key.and_then(Result::ok).unwrap_or_default() })
+}
+
+/// The error that fits what the log holds.
+async fn why_not(error: DeltaTableError, log_store: &LogStoreRef, table: &TableId, version: Option<u64>) -> QueryError {
+    let history = match history(log_store, table).await {
+        Ok(history) => history,
+        Err(no_history) => return no_history,
+    };
+    match version {
+        Some(version) if !(history.oldest..=history.newest).contains(&version) => history.no_such_version(version),
+        _ => QueryError::lake(format!("opening {table}"), error),
+    }
+}
+
+async fn history(log_store: &LogStoreRef, table: &TableId) -> Result<History, QueryError> {
+    let history = History::list(log_store.object_store(None), log_store.log_path(), table.to_string()).await?;
+    history.ok_or_else(|| QueryError::NotLoaded { table: table.to_string() })
+}

@@ -1,0 +1,148 @@
+//! A live MySQL or MariaDB server as a source: its catalogue, its rows by key ranges, and its log through the
+//! replication protocol.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+
+use crate::change::{ResumePoint, SourceIdentity, TableId};
+use crate::config::{MysqlConfig, ResumeBy};
+use crate::schema::TableSchema;
+use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
+use crate::source::{ChangeStream, DiscoveredTable, Source, SourceError, Split, SplitKey};
+
+mod catalogue;
+mod connection;
+mod log;
+mod requirements;
+mod split;
+mod stream;
+
+pub use requirements::{Finding, Severity};
+
+use connection::Session;
+
+/// How long a logged transaction may take to become visible on a MySQL server without GTIDs, which does not
+/// tell. Logging and committing are one fsync apart.
+const ANONYMOUS_SETTLE: Duration = Duration::from_secs(2);
+
+/// A live server. Every call opens a connection of its own and closes it; a stream keeps its own.
+pub struct MysqlSource {
+    config: MysqlConfig,
+    keys: BTreeMap<String, Vec<String>>,
+    /// An end of the log and when it was noted, on servers without GTIDs.
+    noted: Mutex<Option<(Instant, ResumePoint)>>,
+}
+
+impl MysqlSource {
+    /// `keys` are the keys given by hand: `database.table` to column names. Opens nothing yet.
+    pub fn new(config: MysqlConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
+        Self { config, keys, noted: Mutex::new(None) }
+    }
+
+    /// Everything about the server, its user and its tables that stands in the way, errors first.
+    ///
+    /// # Errors
+    /// Only if the server cannot be asked.
+    pub async fn check(&self) -> Result<Vec<Finding>, SourceError> {
+        let mut session = self.open().await?;
+        let mut findings = requirements::check(&mut session).await?;
+        let tables = catalogue::tables(&mut session, &self.config.tables, &self.keys).await?;
+        let patterns: Vec<&str> = self.config.tables.patterns().collect();
+        findings.extend(requirements::check_tables(&tables, &patterns.join(", ")));
+        Ok(findings)
+    }
+
+    async fn open(&self) -> Result<Session, SourceError> {
+        Session::open(&self.config).await
+    }
+
+    /// Whether reading resumes from a point by its GTID set.
+    async fn by_gtid(&self, session: &mut Session, from: &ResumePoint) -> Result<bool, SourceError> {
+        if from.gtid_set.is_none() || self.config.resume == ResumeBy::Position {
+            return Ok(false);
+        }
+        match session.flavor {
+            Flavor::MariaDb => Ok(true),
+            Flavor::MySql => log::gtid_mode_is_on(session).await,
+        }
+    }
+
+    /// A point before which every transaction is visible to a SELECT that starts now. `None` on MariaDB, whose
+    /// snapshots bring their own.
+    async fn low(&self, session: &mut Session) -> Result<Option<ResumePoint>, SourceError> {
+        if session.flavor == Flavor::MariaDb {
+            return Ok(None);
+        }
+        let head = log::head(session).await?;
+        if head.gtid_set.is_some() {
+            return Ok(Some(head));
+        }
+        let mut noted = self.noted.lock().await;
+        let (at, low) = noted.take().unwrap_or_else(|| (Instant::now(), head.clone()));
+        tokio::time::sleep_until((at + ANONYMOUS_SETTLE).into()).await;
+        *noted = Some((Instant::now(), head));
+        Ok(Some(low))
+    }
+}
+
+#[async_trait]
+impl Source for MysqlSource {
+    async fn identity(&self) -> Result<SourceIdentity, SourceError> {
+        log::identity(&mut self.open().await?).await
+    }
+
+    async fn start(&self) -> Result<ResumePoint, SourceError> {
+        let mut session = self.open().await?;
+        requirements::require(&mut session).await?;
+        log::head(&mut session).await
+    }
+
+    async fn head(&self) -> Result<ResumePoint, SourceError> {
+        log::head(&mut self.open().await?).await
+    }
+
+    async fn check_held(&self, from: &ResumePoint) -> Result<(), SourceError> {
+        let mut session = self.open().await?;
+        let by_gtid = self.by_gtid(&mut session, from).await?;
+        log::check_held(&mut session, from, by_gtid).await
+    }
+
+    async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError> {
+        catalogue::tables(&mut self.open().await?, &self.config.tables, &self.keys).await
+    }
+
+    async fn stream(
+        &self,
+        from: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError> {
+        let mut session = self.open().await?;
+        requirements::require(&mut session).await?;
+        let by_gtid = self.by_gtid(&mut session, from).await?;
+        let decoder = Decoder::new(DecoderOptions {
+            filter: self.config.tables.clone(),
+            schemas,
+            skip,
+            keys: self.keys.clone(),
+            start: from.clone(),
+            chunk_bytes: CHUNK_BYTES,
+        });
+        Ok(Box::new(stream::open(session, self.config.server_id, from, by_gtid, decoder).await?))
+    }
+
+    async fn read_split(
+        &self,
+        schema: &Arc<TableSchema>,
+        after: Option<&SplitKey>,
+        rows_max: usize,
+    ) -> Result<Split, SourceError> {
+        let mut session = self.open().await?;
+        let low = self.low(&mut session).await?;
+        split::read(&mut session, schema, after, rows_max, low).await
+    }
+}

@@ -1,0 +1,215 @@
+//! Where a split ends: the key of its last row as SQL literals, and the condition for the rows after it.
+//!
+//! The server decides the order, so a literal must compare just as the row's own value does: a text goes back
+//! in the column's own bytes and character set, ENUM and SET as the numbers that they are sorted by.
+
+use mysql_async::Value;
+
+use super::super::connection::{bytes_literal, identifier, text_literal};
+use crate::schema::TableSchema;
+use crate::source::mysql::charset::Charset;
+use crate::source::mysql::column_type::ColumnType;
+use crate::source::{SourceError, SourceErrorKind, SplitKey};
+
+/// The key columns of a table, in key order.
+pub(super) struct Key {
+    parts: Vec<Part>,
+}
+
+struct Part {
+    /// The quoted column.
+    name: String,
+    /// What is compared, in SQL; the column itself unless its order is another's.
+    compared: String,
+    /// Where in the selected row its value stands.
+    index: usize,
+    /// An expression that is selected beside the columns, as `index` says.
+    extra: Option<String>,
+    literal: Literal,
+}
+
+/// How a value is written.
+enum Literal {
+    Number,
+    Quoted,
+    Binary,
+    Utf8,
+    Charset(String),
+    Bits,
+}
+
+impl Key {
+    pub fn of(schema: &TableSchema, types: &[ColumnType]) -> Self {
+        let mut extras = schema.columns.len();
+        let key = schema.key.iter().filter_map(|index| Some((index, schema.columns.get(*index)?, types.get(*index)?)));
+        let parts = key.map(|(index, column, kind)| {
+            let mut part = Part::of(&column.name, *index, kind);
+            if part.extra.is_some() {
+                part.index = extras;
+                extras += 1;
+            }
+            part
+        });
+        Self { parts: parts.collect() }
+    }
+
+    /// Expressions to be selected after the columns.
+    pub fn extra_columns(&self) -> impl Iterator<Item = String> + '_ {
+        self.parts.iter().filter_map(|part| part.extra.clone())
+    }
+
+    pub fn order_by(&self) -> String {
+        let names: Vec<&str> = self.parts.iter().map(|part| part.name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// The key of a selected row: a JSON list of SQL literals.
+    pub fn of_row(&self, values: &[Value]) -> Result<SplitKey, SourceError> {
+        let literal = |part: &Part| values.get(part.index).and_then(|value| part.literal.of(value));
+        let literals: Option<Vec<String>> = self.parts.iter().map(literal).collect();
+        let text = literals.and_then(|literals| serde_json::to_string(&literals).ok());
+        text.map(SplitKey).ok_or_else(|| {
+            SourceError::new(
+                SourceErrorKind::Corrupt,
+                format!("a key ({}) has a value of no usable kind", self.order_by()),
+            )
+        })
+    }
+
+    /// The condition for the rows after a key: `a >= 1 AND (a > 1 OR (a = 1 AND (b > 2)))`.
+    pub fn after(&self, key: &SplitKey) -> Result<String, SourceError> {
+        let literals: Vec<String> = serde_json::from_str(&key.0).unwrap_or_default();
+        if literals.len() != self.parts.len() || literals.is_empty() {
+            let message = format!("{:?} is no key of ({}); load the table again", key.0, self.order_by());
+            return Err(SourceError::new(SourceErrorKind::Misconfigured, message));
+        }
+        let mut pairs = self.parts.iter().map(|part| &part.compared).zip(&literals).rev();
+        let last = pairs.next().map(|(name, value)| format!("{name} > {value}")).unwrap_or_default();
+        let nested = pairs.fold(last, |inner, (name, value)| {
+            // The first comparison is implied by the second; with it the server can use the key's index.
+            format!("{name} >= {value} AND ({name} > {value} OR ({name} = {value} AND ({inner})))")
+        });
+        Ok(nested)
+    }
+}
+
+impl Part {
+    fn of(column: &str, index: usize, kind: &ColumnType) -> Self {
+        let name = identifier(column);
+        let (mut compared, mut extra) = (name.clone(), None);
+        let literal = match kind {
+            ColumnType::Text { charset, .. } if is_utf8(charset) => Literal::Utf8,
+            ColumnType::Text { charset, .. } => {
+                extra = Some(format!("CAST({name} AS BINARY)"));
+                Literal::Charset(charset.clone())
+            }
+            ColumnType::Enum { .. } | ColumnType::Set { .. } => {
+                compared = format!("CAST({name} AS UNSIGNED)");
+                extra = Some(compared.clone());
+                Literal::Number
+            }
+            ColumnType::Binary { .. } | ColumnType::Blob { .. } => Literal::Binary,
+            ColumnType::Bit { .. } => Literal::Bits,
+            ColumnType::TinyInt { .. }
+            | ColumnType::SmallInt { .. }
+            | ColumnType::MediumInt { .. }
+            | ColumnType::Int { .. }
+            | ColumnType::BigInt { .. }
+            | ColumnType::Decimal { .. }
+            | ColumnType::Year => Literal::Number,
+            // Dates, times, addresses and uuids; the rest is never part of a key.
+            _ => Literal::Quoted,
+        };
+        Self { name, compared, index, extra, literal }
+    }
+}
+
+/// Whether the values come over the connection, which speaks utf8mb4, as they are stored.
+fn is_utf8(charset: &str) -> bool {
+    Charset::by_name(charset).is_some_and(|charset| charset.is_utf8_compatible())
+}
+
+impl Literal {
+    /// `None` for a value that such a column cannot have.
+    fn of(&self, value: &Value) -> Option<String> {
+        match (self, value) {
+            (_, Value::NULL) => None,
+            (Self::Binary, Value::Bytes(bytes)) => Some(bytes_literal(bytes)),
+            (Self::Utf8, Value::Bytes(bytes)) => Some(text_literal(std::str::from_utf8(bytes).ok()?)),
+            (Self::Charset(name), Value::Bytes(bytes)) => Some(format!("_{name} {}", bytes_literal(bytes))),
+            (Self::Bits, Value::Bytes(bytes)) if bytes.len() <= 8 => {
+                Some(bytes.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte)).to_string())
+            }
+            (Self::Number, Value::Int(number)) => Some(number.to_string()),
+            (Self::Number, Value::UInt(number)) => Some(number.to_string()),
+            (Self::Number, Value::Bytes(bytes)) => number_text(bytes),
+            (Self::Quoted, Value::Date(..) | Value::Time(..)) => Some(value.as_sql(true)),
+            // Addresses and uuids are plain ASCII.
+            (Self::Quoted, Value::Bytes(bytes)) => Some(text_literal(std::str::from_utf8(bytes).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+fn number_text(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'.')).then(|| text.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::TableId;
+
+    fn key(columns: &[(&str, &str)]) -> Key {
+        let types: Vec<ColumnType> = columns.iter().map(|(_, kind)| kind.parse().unwrap()).collect();
+        let schema = TableSchema {
+            table: TableId::new("shop", "orders"),
+            columns: columns.iter().zip(&types).map(|((name, _), kind)| kind.column(*name, false)).collect(),
+            key: (0..columns.len()).collect(),
+            version: 1,
+        };
+        Key::of(&schema, &types)
+    }
+
+    fn check(columns: &[(&str, &str)], values: &[Value], expected: &str) {
+        let key = key(columns);
+        let split = key.of_row(values).unwrap();
+        assert_eq!(key.after(&split).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_key_of_one_column_is_compared_as_it_is() {
+        check(&[("id", "bigint")], &[Value::Int(-5)], "`id` > -5");
+        check(&[("d", "decimal(10,2)")], &[Value::Bytes(b"-1.50".to_vec())], "`d` > -1.50");
+        check(&[("b", "binary(2)")], &[Value::Bytes(vec![0, 255])], "`b` > X'00FF'");
+        check(&[("v", "varchar(3) character set utf8mb4")], &[Value::Bytes(b"a'".to_vec())], "`v` > _utf8mb4 X'6127'");
+        check(&[("b", "bit(12)")], &[Value::Bytes(vec![1, 2])], "`b` > 258");
+        check(&[("t", "time(6)")], &[Value::Time(true, 1, 2, 3, 4, 5)], "`t` > '-026:03:04.000005'");
+        check(&[("t", "datetime")], &[Value::Date(2024, 2, 29, 1, 2, 3, 0)], "`t` > '2024-02-29 01:02:03'");
+    }
+
+    #[test]
+    fn values_that_the_server_orders_otherwise_are_compared_by_that_order() {
+        let columns = [("e", "enum('b','a') character set latin1"), ("v", "varchar(3) character set sjis")];
+        let text = Value::Bytes(b"x".to_vec());
+        let values = [text.clone(), text, Value::UInt(2), Value::Bytes(vec![0x81, 0x40])];
+        let number = "CAST(`e` AS UNSIGNED)";
+        let expected = format!("{number} >= 2 AND ({number} > 2 OR ({number} = 2 AND (`v` > _sjis X'8140')))");
+        check(&columns, &values, &expected);
+        assert_eq!(key(&columns).extra_columns().collect::<Vec<_>>(), [number, "CAST(`v` AS BINARY)"]);
+    }
+
+    #[test]
+    fn a_key_of_three_columns_nests_from_the_last() {
+        let columns = [("a", "int"), ("b", "int"), ("c", "int")];
+        let expected = "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND (`b` >= 2 AND (`b` > 2 OR (`b` = 2 AND (`c` > 3))))))";
+        check(&columns, &[Value::Int(1), Value::Int(2), Value::Int(3)], expected);
+    }
+
+    #[test]
+    fn a_split_key_of_another_table_is_refused() {
+        assert!(key(&[("a", "int")]).after(&SplitKey("[\"1\",\"2\"]".into())).is_err());
+        assert!(key(&[("a", "int")]).after(&SplitKey("1; DROP".into())).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! A live server as a source: the same values by SELECT and from the log, and every way to fail.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use alluvium::change::{ChangeBatch, ResumePoint, TableId};
+use alluvium::config::{MysqlConfig, ResumeBy, Secret, SnapshotConfig, SnapshotMode, TableFilter, TlsMode};
+use alluvium::schema::TableSchema;
+use alluvium::source::mysql::live::MysqlSource;
+use alluvium::source::{ChangeStream, Source, SourceError, SourceErrorKind, SourceEvent};
+use arrow::array::{Array, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::util::display::array_value_to_string;
+
+use crate::harness::{Flavor, PASSWORD, Server};
+
+mod cases;
+
+use cases::Case;
+
+/// Longest wait for something that the server has already done.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn config(server: &Server, pattern: &str) -> MysqlConfig {
+    MysqlConfig {
+        host: "127.0.0.1".into(),
+        port: server.port,
+        user: "root".into(),
+        password: Secret::new(PASSWORD),
+        tls: TlsMode::Disabled,
+        tables: TableFilter::new([pattern]).unwrap(),
+        snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 1000 },
+        resume: ResumeBy::Auto,
+        server_id: 900_000 + std::process::id() % 100_000 + rand::random_range(0..1_000_000),
+    }
+}
+
+fn source(server: &Server, pattern: &str) -> MysqlSource {
+    MysqlSource::new(config(server, pattern), BTreeMap::new())
+}
+
+async fn schemas(source: &MysqlSource) -> HashMap<TableId, Arc<TableSchema>> {
+    let tables = source.tables().await.unwrap();
+    let schema = |table: alluvium::source::DiscoveredTable| {
+        let schema = table.schema.unwrap_or_else(|reason| panic!("{reason}"));
+        (table.table, Arc::new(schema))
+    };
+    tables.into_iter().map(schema).collect()
+}
+
+async fn open(source: &MysqlSource, from: &ResumePoint) -> Box<dyn ChangeStream> {
+    source.stream(from, schemas(source).await, HashSet::new()).await.unwrap()
+}
+
+/// All rows up to `until`, and the last boundary.
+async fn read_to(stream: &mut dyn ChangeStream, until: &ResumePoint) -> (Vec<ChangeBatch>, ResumePoint) {
+    let mut batches = Vec::new();
+    loop {
+        let event = tokio::time::timeout(PATIENCE, stream.next()).await.expect("the stream goes on").unwrap();
+        match event.expect("a live stream has no end") {
+            SourceEvent::Rows(batch) => batches.push(batch),
+            SourceEvent::Boundary(boundary) if boundary.resume.position >= until.position => {
+                return (batches, boundary.resume);
+            }
+            SourceEvent::Boundary(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn rows_of(table: &TableSchema, batches: &[ChangeBatch]) -> RecordBatch {
+    let of_table = batches.iter().filter(|batch| batch.schema.table == table.table);
+    let rows: Vec<&RecordBatch> = of_table.inspect(|batch| batch.validate().unwrap()).map(|batch| &batch.rows).collect();
+    concat_batches(&table.arrow_schema(), rows).unwrap()
+}
+
+/// All rows of a table, by splits of `rows_max` rows.
+async fn read_splits(source: &MysqlSource, schema: &Arc<TableSchema>, rows_max: usize) -> RecordBatch {
+    let (mut batches, mut after) = (Vec::new(), None);
+    loop {
+        let split = source.read_split(schema, after.as_ref(), rows_max).await.unwrap();
+        assert!(split.low.position <= split.high.position, "{split:?}");
+        batches.extend(split.rows);
+        after = match split.last_key {
+            Some(key) => Some(key),
+            None => return rows_of(schema, &batches),
+        };
+    }
+}
+
+/// The differences between two columns, a line each.
+fn differences(what: &str, selected: &dyn Array, logged: &dyn Array) -> Vec<String> {
+    if selected.len() != logged.len() {
+        return vec![format!("{what}: {} rows by SELECT, {} from the log", selected.len(), logged.len())];
+    }
+    let show = |array: &dyn Array, row: usize| match array.is_null(row) {
+        true => "NULL".to_string(),
+        false => format!("{:?}", array_value_to_string(array, row).unwrap()),
+    };
+    let differs = (0..selected.len()).filter(|row| selected.slice(*row, 1).to_data() != logged.slice(*row, 1).to_data());
+    differs.map(|row| format!("{what} row {row}: {} by SELECT, {} from the log", show(selected, row), show(logged, row))).collect()
+}
+
+async fn fill(server: &Server, database: &str, cases: &[Case]) {
+    for (number, case) in cases.iter().enumerate() {
+        let values = case.values.iter().enumerate().map(|(id, value)| format!("({id}, {value})"));
+        let values: Vec<String> = values.collect();
+        let sql = format!("INSERT IGNORE INTO {database}.t{number} (id, v) VALUES {}", values.join(", "));
+        server.exec_all(&["SET sql_mode = ''", &sql]).await;
+    }
+}
+
+async fn create(server: &Server, database: &str, cases: &[Case]) {
+    for (number, case) in cases.iter().enumerate() {
+        let sql = format!("CREATE TABLE {database}.t{number} (id INT PRIMARY KEY, v {})", case.definition);
+        server.exec_all(&["SET sql_mode = ''", &sql]).await;
+    }
+}
+
+async fn check_values(server: &Server) {
+    let database = &server.new_database("same_values").await;
+    let cases = cases::all(server).await;
+    create(server, database, &cases).await;
+    let source = source(server, &format!("{database}.*"));
+    let start = source.start().await.unwrap();
+    let schemas = schemas(&source).await;
+    let mut stream = source.stream(&start, schemas.clone(), HashSet::new()).await.unwrap();
+    fill(server, database, &cases).await;
+    let (batches, _) = read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+
+    let mut wrong = Vec::new();
+    for (number, case) in cases.iter().enumerate() {
+        let schema = &schemas[&TableId::new(database, format!("t{number}"))];
+        let logged = rows_of(schema, &batches);
+        let selected = read_splits(&source, schema, 7).await;
+        assert_eq!(selected.num_rows(), case.values.len(), "{} by SELECT", case.definition);
+        for (index, column) in schema.columns.iter().enumerate() {
+            let what = format!("{} {}", case.definition, column.name);
+            wrong.extend(differences(&what, selected.column(index), logged.column(index)));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn mysql_gives_the_same_values_by_select_and_from_the_log_for_every_type() {
+    check_values(Server::shared(Flavor::Mysql)).await;
+}
+
+#[tokio::test]
+async fn mariadb_gives_the_same_values_by_select_and_from_the_log_for_every_type() {
+    check_values(Server::shared(Flavor::Mariadb)).await;
+}
+
+/// Every type that can be a key as a key: splits of every size meet each row once, in the server's order.
+async fn check_keys(server: &Server) {
+    let database = &server.new_database("every_key").await;
+    let cases: Vec<Case> = cases::all(server).await.into_iter().filter(Case::is_key).collect();
+    for (number, case) in cases.iter().enumerate() {
+        let definition = case.definition.replace(" NULL", " NOT NULL");
+        let table = format!("{database}.t{number}");
+        let create = format!("CREATE TABLE {table} (v {definition}, n INT, PRIMARY KEY (v, n))");
+        server.exec_all(&["SET sql_mode = ''", &create]).await;
+        for value in case.values.iter().filter(|value| *value != "NULL") {
+            let row = format!("INSERT IGNORE INTO {table} (v, n) VALUES ({value}, 1), ({value}, 2)");
+            server.exec_all(&["SET sql_mode = ''", &row]).await;
+        }
+    }
+    let source = source(server, &format!("{database}.*"));
+    for (table, schema) in schemas(&source).await {
+        let whole = read_splits(&source, &schema, 1_000_000).await;
+        assert!(whole.num_rows() > 0, "{table}");
+        for rows_max in [1, 3] {
+            let parts = read_splits(&source, &schema, rows_max).await;
+            let kind = &schema.columns[0].source_type;
+            assert_eq!(parts, whole, "{table} ({kind}) by splits of {rows_max}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn splits_of_mysql_meet_every_row_once_whatever_the_key() {
+    check_keys(Server::shared(Flavor::Mysql)).await;
+}
+
+#[tokio::test]
+async fn splits_of_mariadb_meet_every_row_once_whatever_the_key() {
+    check_keys(Server::shared(Flavor::Mariadb)).await;
+}

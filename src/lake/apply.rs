@@ -60,8 +60,12 @@ impl LakeTable {
     /// again: what was committed after all is found by its transaction.
     ///
     /// # Errors
-    /// [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
+    /// [`LakeError::Changes`] if `tag` has no transaction; [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
     pub async fn apply(&mut self, changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+        if tag.app_ids.is_empty() {
+            let what = "a batch without an application transaction could be applied twice".to_string();
+            return Err(LakeError::Changes { table: self.table.clone(), what });
+        }
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
@@ -82,8 +86,7 @@ impl LakeTable {
                 break;
             }
         }
-        // The version that these files were meant for is someone else's, so no late reply can bring them in.
-        abandon(self.store.as_ref(), &staged.new).await;
+        self.abandon(&staged.new).await;
         Ok(CommitOutcome::Conflict)
     }
 
@@ -224,6 +227,15 @@ impl LakeTable {
             self.prober.vector_cache.put(&name, rows, bytes);
         }
         Ok(())
+    }
+
+    /// Deletes new files after someone else took the version that they were meant for: no late reply can bring them
+    /// in. Files that came in all the same (their reply was lost) stay.
+    pub(super) async fn abandon(&self, new: &NewFiles) {
+        let live = new.adds.iter().any(|add| self.files.contains_key(&add.path));
+        if !live {
+            abandon(self.store.as_ref(), new).await;
+        }
     }
 
     async fn drop_vectors(&self, changes: &FileChanges) {

@@ -11,7 +11,7 @@ use deltalake::protocol::DeltaOperation;
 
 use super::apply::FileChanges;
 use super::commit::Attempt;
-use super::write::{NewFiles, abandon};
+use super::write::NewFiles;
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, schema};
 use crate::failpoint;
 use crate::schema::TableSchema;
@@ -30,7 +30,8 @@ impl LakeTable {
     /// Adds the columns of `new` that the table lacks, in a commit of its own; columns that `new` lacks stay. The
     /// table keeps its id, name and creation time. Rows that are there get null in a new column, or its value in
     /// `defaults`: column name to an array of one value, not null, of the column's type. A default rewrites the table
-    /// within the same commit, in bounded memory; columns that are there already are not filled.
+    /// within the same commit, in bounded memory; columns that are there already are not filled. Whether there is
+    /// anything to do is told by the columns; the tag's transactions, if any, are only recorded.
     ///
     /// # Errors
     /// [`LakeError::ColumnType`] if a column has another type; [`LakeError::Changes`] if the key is another one, or a
@@ -44,7 +45,7 @@ impl LakeTable {
         for _ in 0..ATTEMPTS_MAX {
             let evolution = self.plan_evolution(new)?;
             let nothing = evolution.fields.is_empty() && evolution.metadata == *self.state.metadata();
-            if nothing || self.has_applied(tag).await? {
+            if nothing {
                 return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
             }
             let files = self.fill(&evolution, defaults).await?;
@@ -54,7 +55,7 @@ impl LakeTable {
             match attempt {
                 Attempt::Committed => return self.evolved(files).map(CommitOutcome::Committed),
                 Attempt::AlreadyApplied => return Ok(CommitOutcome::AlreadyApplied { version: self.version() }),
-                Attempt::Overtaken => abandon(self.store.as_ref(), &files.new).await,
+                Attempt::Overtaken => self.abandon(&files.new).await,
             }
         }
         Ok(CommitOutcome::Conflict)

@@ -79,6 +79,9 @@ async fn a_batch_is_applied_once() {
     }
     assert_eq!(world.table.txn("alluvium/test").await.unwrap(), Some(1));
     assert_eq!(world.table.txn("someone/else").await.unwrap(), None);
+    let unnamed = crate::batch::KeyedChanges::from_batches(world.schema.clone(), Vec::new()).unwrap();
+    let error = world.table.apply(unnamed, &CommitTag::default()).await.err().unwrap();
+    assert!(matches!(error, LakeError::Changes { .. }), "{error}");
     world.compare("applied once").await;
 }
 

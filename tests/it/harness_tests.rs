@@ -78,7 +78,8 @@ async fn one_seed_gives_one_content() {
             contents.push(workload.content().await);
         }
         assert_eq!(contents[0], contents[1]);
-        let rows: Vec<(&String, usize)> = contents[0].iter().map(|(table, content)| (table, content.rows.len())).collect();
+        let rows: Vec<(&String, usize)> =
+            contents[0].iter().map(|(table, content)| (table, content.rows.len())).collect();
         println!("{flavor:?}: {rows:?}");
         assert!(rows.iter().filter(|(_, rows)| *rows > 10).count() >= 5, "the writer left too little: {rows:?}");
     }

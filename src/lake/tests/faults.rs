@@ -6,6 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use arrow::array::Int64Array;
+use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -161,6 +163,31 @@ async fn a_creation_whose_reply_is_lost_is_found_again() {
         let world = World::new(memory_lake(store), TableId::new("shop", "orders"), KeyKind::Long, 21).await;
         assert_eq!(world.table.version(), 0);
         world.compare("created").await;
+    }
+}
+
+/// The `nth` write of filling a new column fails; the evolution carries no transaction to be found by.
+async fn check_filling(fault: Fault, nth: i64) {
+    let store = FaultyStore::new(fault, -1);
+    let mut world = World::new(memory_lake(store.clone()), TableId::new("shop", "orders"), KeyKind::Long, 23).await;
+    world.apply_ids(&[1, 2, 3, 4], &[]).await;
+    world.apply_ids(&[], &[2]).await;
+    store.countdown.store(nth, Ordering::SeqCst);
+    world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await;
+    world.compare(&format!("{fault:?} at write {nth} of a filling")).await;
+    store.countdown.store(-1, Ordering::SeqCst);
+    world.apply_random(5, 6).await;
+    world.reopen().await;
+    world.compare(&format!("{fault:?} at write {nth} of a filling, one batch later")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn filling_a_column_survives_a_failed_write_and_a_lost_reply() {
+    for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
+        // Data file, commit; then none.
+        for nth in 1..=3 {
+            check_filling(fault, nth).await;
+        }
     }
 }
 

@@ -252,9 +252,13 @@ impl World {
         schema.columns.push(Column { name: name.into(), data_type, nullable: true, source_type: "test".into() });
         schema.version += 1;
         let text = default.as_ref().map_or("null".into(), |value| array_value_to_string(value, 0).unwrap());
-        let defaults = default.into_iter().map(|value| (name.to_string(), value)).collect();
-        let outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await.unwrap();
-        assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+        let defaults: BTreeMap<_, _> = default.into_iter().map(|value| (name.to_string(), value)).collect();
+        // A store that fails is asked again.
+        let mut outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+        if outcome.is_err() {
+            outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+        }
+        assert!(!matches!(outcome.unwrap(), CommitOutcome::Conflict));
         self.schema = Arc::new(schema);
         self.model.rows.values_mut().for_each(|row| row.push(text.clone()));
     }

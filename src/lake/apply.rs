@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::compute::not;
+use arrow::datatypes::SchemaRef;
 use deltalake::kernel::{Action, Add};
 use deltalake::protocol::DeltaOperation;
 use object_store::path::Path;
@@ -33,12 +34,24 @@ struct Staged {
 }
 
 /// What one commit changes in the list of files.
-struct FileChanges {
-    removed: Vec<Arc<FileEntry>>,
-    added: Vec<Add>,
+#[derive(Default)]
+pub(super) struct FileChanges {
+    pub removed: Vec<Arc<FileEntry>>,
+    /// New files, and old ones with another deletion vector.
+    pub added: Vec<Add>,
+    /// The new files among them, if they were made for this attempt alone.
+    pub new: NewFiles,
     /// New vectors by name, for the cache.
-    vectors: Vec<(String, Arc<RoaringTreemap>)>,
-    vector_file: Option<Path>,
+    pub vectors: Vec<(String, Arc<RoaringTreemap>)>,
+    pub vector_file: Option<Path>,
+}
+
+impl FileChanges {
+    pub fn actions(&self) -> impl Iterator<Item = Action> {
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        let removes = self.removed.iter().map(move |file| Action::Remove(file.remove(now_ms)));
+        removes.chain(self.added.iter().cloned().map(Action::Add))
+    }
 }
 
 impl LakeTable {
@@ -47,8 +60,12 @@ impl LakeTable {
     /// again: what was committed after all is found by its transaction.
     ///
     /// # Errors
-    /// [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
+    /// [`LakeError::Changes`] if `tag` has no transaction; [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
     pub async fn apply(&mut self, changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+        if tag.app_ids.is_empty() {
+            let what = "a batch without an application transaction could be applied twice".to_string();
+            return Err(LakeError::Changes { table: self.table.clone(), what });
+        }
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
@@ -69,8 +86,7 @@ impl LakeTable {
                 break;
             }
         }
-        // The version that these files were meant for is someone else's, so no late reply can bring them in.
-        abandon(self.store.as_ref(), &staged.new).await;
+        self.abandon(&staged.new).await;
         Ok(CommitOutcome::Conflict)
     }
 
@@ -79,15 +95,14 @@ impl LakeTable {
         let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
-        let key = self.prober.space.names().map(str::to_string).collect();
-        let mut writer = DataWriter::new(self.table.clone(), self.store.clone(), self.arrow_schema(), key);
+        let mut writer = self.writer(self.arrow_schema());
         let mut located = Located::default();
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
         let mut slices = slices(changes);
         while let Some(slice) = slices.recv().await {
-            let slice = slice.map_err(|source| LakeError::Batch { table: self.table.clone(), source })?;
+            let slice = slice.map_err(LakeError::batch(&self.table))?;
             if !truncate {
                 if keys.bytes() > keys_max {
                     let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
@@ -103,6 +118,11 @@ impl LakeTable {
         self.prober.locate(&self.files, &keys, &mut located).await?;
         let new = writer.finish().await?;
         Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
+    }
+
+    pub(super) fn writer(&self, schema: SchemaRef) -> DataWriter {
+        let key = self.prober.space.names().map(str::to_string).collect();
+        DataWriter::new(self.table.clone(), self.store.clone(), schema, key, self.lake.layout())
     }
 
     /// The batch was reduced by its own key; by another key the table would get doubled rows.
@@ -124,10 +144,9 @@ impl LakeTable {
 
     /// Decides what becomes of each file, and writes the deletion vectors.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
-        let mut changes =
-            FileChanges { removed: Vec::new(), added: staged.new.adds.clone(), vectors: Vec::new(), vector_file: None };
+        let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
-            changes.removed = self.files.values().cloned().collect();
+            changes.removed = self.all_files();
             return Ok(changes);
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
@@ -161,9 +180,6 @@ impl LakeTable {
         changes: &FileChanges,
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
-        let now_ms = chrono::Utc::now().timestamp_millis();
-        let removes = changes.removed.iter().map(|file| Action::Remove(file.remove(now_ms)));
-        let actions = removes.chain(changes.added.iter().cloned().map(Action::Add)).collect();
         let tag = tag
             .clone()
             .with_info("alluvium.rows_upserted", staged.new.rows)
@@ -177,12 +193,11 @@ impl LakeTable {
             not_matched_by_source_predicates: Vec::new(),
         };
         failpoint::hit(failpoint::COMMIT_BEFORE);
-        let attempt = self.commit(actions, operation, &tag).await?;
+        let attempt = self.commit(changes.actions().collect(), operation, &tag).await?;
         failpoint::hit(failpoint::COMMIT_AFTER);
         Ok(attempt)
     }
 
-    /// Brings the list of files and the caches to the committed version.
     fn finish(&mut self, staged: &Staged, changes: FileChanges) -> Result<CommitSummary, LakeError> {
         let summary = CommitSummary {
             version: self.version(),
@@ -190,8 +205,14 @@ impl LakeTable {
             rows_deleted: staged.located.rows_deleted,
             files_added: staged.new.adds.len() as u64,
             files_touched: changes.removed.len() as u64,
-            bytes_written: staged.new.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum(),
+            bytes_written: staged.new.bytes(),
         };
+        self.adopt(changes)?;
+        Ok(summary)
+    }
+
+    /// Brings the list of files and the caches to the committed version.
+    pub(super) fn adopt(&mut self, changes: FileChanges) -> Result<(), LakeError> {
         for file in &changes.removed {
             self.files.remove(&file.add.path);
             if let Some(vector) = &file.add.deletion_vector {
@@ -205,7 +226,16 @@ impl LakeTable {
             let bytes = rows.serialized_size();
             self.prober.vector_cache.put(&name, rows, bytes);
         }
-        Ok(summary)
+        Ok(())
+    }
+
+    /// Deletes new files after someone else took the version that they were meant for: no late reply can bring them
+    /// in. Files that came in all the same (their reply was lost) stay.
+    pub(super) async fn abandon(&self, new: &NewFiles) {
+        let live = new.adds.iter().any(|add| self.files.contains_key(&add.path));
+        if !live {
+            abandon(self.store.as_ref(), new).await;
+        }
     }
 
     async fn drop_vectors(&self, changes: &FileChanges) {

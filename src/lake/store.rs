@@ -10,6 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use url::Url;
 
 use super::LakeError;
+use super::write::{LAYOUT, Layout};
 use crate::change::TableId;
 use crate::config::LakeConfig;
 
@@ -25,6 +26,7 @@ pub struct Lake {
     /// Rooted at the lake.
     store: Arc<dyn ObjectStore>,
     memory_bytes: usize,
+    layout: Layout,
 }
 
 impl Lake {
@@ -35,8 +37,10 @@ impl Lake {
     /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
     pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
         let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
-        if config.url.path().contains("%25") {
-            return Err(location("Delta's readers cannot find folders with a percent sign in their name".into()));
+        if config.url.path().contains(if config.url.scheme() == "file" { "%25" } else { "%" }) {
+            let reason = "Delta's readers cannot find deletion vectors below a path with percent signs, or outside \
+                          local disks with blanks or letters beyond ASCII";
+            return Err(location(reason.into()));
         }
         let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
             "file" => {
@@ -58,7 +62,7 @@ impl Lake {
         }
         let prefix = Path::from_url_path(root.path()).unwrap_or_default();
         let lake_store = Arc::new(PrefixStore::new(store.clone(), prefix));
-        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT }
+        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT, layout: LAYOUT }
     }
 
     /// Bounds what the work on one table may hold: keys, footers, pages in flight and rows being encoded.
@@ -105,6 +109,17 @@ impl Lake {
         url
     }
 
+    /// Other sizes of files, row groups and pages: small tables then have many.
+    #[cfg(test)]
+    pub(super) fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -135,22 +150,20 @@ fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
     Ok(store)
 }
 
-/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-`, inner dots and
-/// everything beyond ASCII stay; each other byte becomes `!` and two hexadecimal digits. (A percent sign would be
-/// decoded once too often by Delta's own readers.)
+/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-` and inner dots
+/// stay; each other byte becomes `!` and two hexadecimal digits. (Percent signs, and all that a URL escapes with
+/// them, are decoded once too often or not at all by Delta's own readers, depending on the store.)
 pub fn table_path(table: &TableId) -> Path {
-    let text = format!("{}/{}", escaped(&table.database), escaped(&table.table));
-    Path::parse(&text).unwrap_or_else(|_| Path::from(text))
+    Path::from(format!("{}/{}", escaped(&table.database), escaped(&table.table)))
 }
 
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
-    for (index, character) in name.char_indices() {
-        let plain = character.is_ascii_alphanumeric() || matches!(character, '_' | '-') || !character.is_ascii();
-        if plain || (character == '.' && index > 0) {
-            text.push(character);
+    for (index, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && index > 0) {
+            text.push(char::from(byte));
         } else {
-            text.push_str(&format!("!{:02x}", u32::from(character)));
+            text.push_str(&format!("!{byte:02x}"));
         }
     }
     text
@@ -168,6 +181,6 @@ mod tests {
     fn names_become_folders_that_no_other_name_has() {
         check(("shop", "orders_2-x"), "shop/orders_2-x");
         check(("..", "a/b"), "!2e./a!2fb");
-        check(("a b%", "täble^!1"), "a!20b!25/täble!5e!211");
+        check(("a b%", "täble^!1"), "a!20b!25/t!c3!a4ble!5e!211");
     }
 }

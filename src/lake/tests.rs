@@ -6,6 +6,9 @@ mod world;
 
 use super::*;
 use crate::change::TableId;
+use arrow::array::{Int64Array, StringArray};
+use arrow::datatypes::{DataType, TimeUnit};
+use std::sync::Arc;
 use world::{KeyKind, World, tag};
 
 /// Random batches, each compared with the model through the deltalake crate's own reader.
@@ -76,6 +79,9 @@ async fn a_batch_is_applied_once() {
     }
     assert_eq!(world.table.txn("alluvium/test").await.unwrap(), Some(1));
     assert_eq!(world.table.txn("someone/else").await.unwrap(), None);
+    let unnamed = crate::batch::KeyedChanges::from_batches(world.schema.clone(), Vec::new()).unwrap();
+    let error = world.table.apply(unnamed, &CommitTag::default()).await.err().unwrap();
+    assert!(matches!(error, LakeError::Changes { .. }), "{error}");
     world.compare("applied once").await;
 }
 
@@ -155,15 +161,6 @@ async fn a_doubled_key_is_an_error_that_names_its_column() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_may_have_more_keys_than_memory() {
-    let mut world = World::with_memory(KeyKind::LongText, 12, 64 << 10).await;
-    for step in 0..4 {
-        world.apply_random(5_000, 8_000).await;
-        world.compare(&format!("little memory, step {step}")).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_with_checkpoints_is_read_on() {
     let mut world = World::in_memory(KeyKind::Long, 13).await;
     for _ in 0..120 {
@@ -182,8 +179,8 @@ async fn columns_are_added_and_the_table_stays_the_same() {
     let mut world = World::in_memory(KeyKind::Long, 14).await;
     world.apply_random(30, 50).await;
     let before = world.metadata().await;
-    world.add_column("added", arrow::datatypes::DataType::Utf8).await;
-    world.add_column("at", arrow::datatypes::DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None)).await;
+    world.add_column("added", DataType::Utf8, None).await;
+    world.add_column("at", DataType::Timestamp(TimeUnit::Microsecond, None), None).await;
     world.compare("columns added").await;
     let after = world.metadata().await;
     assert_eq!((before.id(), before.created_time()), (after.id(), after.created_time()));
@@ -200,11 +197,46 @@ async fn columns_are_added_and_the_table_stays_the_same() {
 async fn a_column_of_another_type_is_refused() {
     let mut world = World::in_memory(KeyKind::Long, 15).await;
     let mut other = (*world.schema).clone();
-    other.columns[1].data_type = arrow::datatypes::DataType::Int32;
+    other.columns[1].data_type = DataType::Int32;
     let error = world.table.evolve(&other, &Default::default(), &CommitTag::default()).await.err().unwrap();
     assert!(matches!(&error, LakeError::ColumnType { column, .. } if *column == other.columns[1].name), "{error}");
     let mut other = (*world.schema).clone();
     other.key = vec![0];
     let error = world.table.evolve(&other, &Default::default(), &CommitTag::default()).await.err().unwrap();
     assert!(matches!(error, LakeError::Changes { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_there_get_a_new_column_s_default() {
+    let mut world = World::in_memory(KeyKind::TextAndLong, 16).await;
+    for _ in 0..3 {
+        world.apply_random(60, 100).await;
+    }
+    world.add_column("plain", DataType::Utf8, None).await;
+    world.apply_random(60, 100).await;
+    world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await;
+    world.compare("a default").await;
+    assert_eq!(world.table.stats().deleted_rows, 0);
+    world.apply_random(60, 100).await;
+    world.add_column("named", DataType::Utf8, Some(Arc::new(StringArray::from(vec!["new"])))).await;
+    world.compare("another default").await;
+    world.reopen().await;
+    world.apply_random(60, 100).await;
+    world.compare("after two defaults").await;
+}
+
+/// More keys than one slice holds, and far more than the table's memory does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_more_keys_than_memory_is_located_in_parts_and_only_once() {
+    let mut world = World::large(17, 64 << 10).await;
+    let ids: Vec<u32> = (0..70_000).collect();
+    world.apply_ids(&ids, &[]).await;
+    world.foreign_delete(10, 20).await;
+    let batch = world.batch_of(&ids[..40_000], &ids[40_000..]);
+    let outcome = world.apply(batch.clone(), 2).await.unwrap();
+    assert_eq!(outcome, CommitOutcome::Conflict);
+    world.compare("nothing of the batch").await;
+    let outcome = world.apply(batch, 2).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+    world.compare("all of the batch").await;
 }

@@ -9,6 +9,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
+use arrow::util::display::array_value_to_string;
 use datafusion::prelude::SessionContext;
 use deltalake::DeltaTable;
 use deltalake::kernel::Metadata;
@@ -21,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use super::model::{Model, texts};
 use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use crate::lake::write::Layout;
 use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeTable};
 use crate::schema::{Column, TableSchema};
 
@@ -68,9 +70,11 @@ impl World {
         Self::new(memory_lake(Arc::new(InMemory::new())), TableId::new("shop", "orders"), kind, seed).await
     }
 
-    pub async fn with_memory(kind: KeyKind, seed: u64, bytes: usize) -> Self {
-        let lake = memory_lake(Arc::new(InMemory::new())).with_memory(bytes);
-        Self::new(lake, TableId::new("shop", "orders"), kind, seed).await
+    /// With files of the usual sizes, and little memory.
+    pub async fn large(seed: u64, memory_bytes: usize) -> Self {
+        let root = url::Url::parse("memory:///lake/").unwrap();
+        let lake = Lake::with_store(root, Arc::new(InMemory::new())).with_memory(memory_bytes);
+        Self::new(lake, TableId::new("shop", "orders"), KeyKind::Long, seed).await
     }
 
     pub async fn new(lake: Lake, table: TableId, kind: KeyKind, seed: u64) -> Self {
@@ -242,20 +246,28 @@ impl World {
         self.lake.table_store(other).put(&name, bytes.into()).await.unwrap();
     }
 
-    /// Adds a column at the end of the source's schema, and evolves the table.
-    pub async fn add_column(&mut self, name: &str, data_type: DataType) {
+    /// Adds a column at the end of the source's schema, and evolves the table; rows that are there get `default`.
+    pub async fn add_column(&mut self, name: &str, data_type: DataType, default: Option<ArrayRef>) {
         let mut schema = (*self.schema).clone();
         schema.columns.push(Column { name: name.into(), data_type, nullable: true, source_type: "test".into() });
         schema.version += 1;
-        let outcome = self.table.evolve(&schema, &BTreeMap::new(), &CommitTag::default()).await.unwrap();
-        assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+        let text = default.as_ref().map_or("null".into(), |value| array_value_to_string(value, 0).unwrap());
+        let defaults: BTreeMap<_, _> = default.into_iter().map(|value| (name.to_string(), value)).collect();
+        // A store that fails is asked again.
+        let mut outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+        if outcome.is_err() {
+            outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+        }
+        assert!(!matches!(outcome.unwrap(), CommitOutcome::Conflict));
         self.schema = Arc::new(schema);
-        self.model.rows.values_mut().for_each(|row| row.push("null".into()));
+        self.model.rows.values_mut().for_each(|row| row.push(text.clone()));
     }
 }
 
 pub fn memory_lake(store: Arc<dyn ObjectStore>) -> Lake {
-    Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), store)
+    // Files, row groups and pages so small that a few hundred rows have many of each.
+    let layout = Layout { file_bytes: 4 << 10, row_group_rows: 40, row_group_bytes: 1 << 20, page_rows: 8 };
+    Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), store).with_layout(layout)
 }
 
 fn schema(table: TableId, kind: KeyKind) -> TableSchema {

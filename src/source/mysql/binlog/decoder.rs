@@ -298,7 +298,9 @@ impl Decoder {
         event::body(event, header, format.checksums)?;
         if self.transaction.open {
             if format.started_s == 0 {
-                return Err(Malformed::value("a log file begins within a transaction: part of the log is missing").into());
+                return Err(
+                    Malformed::value("a log file begins within a transaction: part of the log is missing").into()
+                );
             }
             // The server was started anew: what it had not finished writing has been rolled back.
             self.roll_back()?;

@@ -220,12 +220,7 @@ fn is_numeric(wire: &WireColumn) -> bool {
 fn is_character(wire: &WireColumn) -> bool {
     matches!(
         wire.code,
-        code::STRING
-            | code::VAR_STRING
-            | code::VARCHAR
-            | code::BLOB
-            | code::VARCHAR_COMPRESSED
-            | code::BLOB_COMPRESSED
+        code::STRING | code::VAR_STRING | code::VARCHAR | code::BLOB | code::VARCHAR_COMPRESSED | code::BLOB_COMPRESSED
     )
 }
 

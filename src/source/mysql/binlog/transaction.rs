@@ -10,8 +10,16 @@ const SAVEPOINTS_MAX: usize = 10_000;
 /// The id of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gtid {
-    MySql { uuid: [u8; 16], tag: String, number: u64 },
-    MariaDb { domain: u32, server_id: u32, sequence: u64 },
+    MySql {
+        uuid: [u8; 16],
+        tag: String,
+        number: u64,
+    },
+    MariaDb {
+        domain: u32,
+        server_id: u32,
+        sequence: u64,
+    },
     /// Of a form that is not known: the set of what has been read is not known from here on.
     Unknown,
 }

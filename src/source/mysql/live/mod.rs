@@ -29,18 +29,24 @@ use connection::Session;
 /// tell. Logging and committing are one fsync apart.
 const ANONYMOUS_SETTLE: Duration = Duration::from_secs(2);
 
-/// A live server. Every call opens a connection of its own and closes it; a stream keeps its own.
+/// How long a session may rest between two splits: below every server's and every firewall's patience.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// A live server. Every call opens a connection of its own and closes it, except that splits which follow each
+/// other share one; a stream keeps its own.
 pub struct MysqlSource {
     config: MysqlConfig,
     keys: BTreeMap<String, Vec<String>>,
     /// An end of the log and when it was noted, on servers without GTIDs.
     noted: Mutex<Option<(Instant, ResumePoint)>>,
+    /// The session of the last split and when it ended.
+    idle: Mutex<Option<(Instant, Session)>>,
 }
 
 impl MysqlSource {
     /// `keys` are the keys given by hand: `database.table` to column names. Opens nothing yet.
     pub fn new(config: MysqlConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
-        Self { config, keys, noted: Mutex::new(None) }
+        Self { config, keys, noted: Mutex::new(None), idle: Mutex::new(None) }
     }
 
     /// Everything about the server, its user and its tables that stands in the way, errors first.
@@ -141,8 +147,13 @@ impl Source for MysqlSource {
         after: Option<&SplitKey>,
         rows_max: usize,
     ) -> Result<Split, SourceError> {
-        let mut session = self.open().await?;
+        let mut session = match self.idle.lock().await.take() {
+            Some((since, session)) if since.elapsed() < IDLE_MAX => session,
+            _ => self.open().await?,
+        };
         let low = self.low(&mut session).await?;
-        split::read(&mut session, schema, after, rows_max, low).await
+        let split = split::read(&mut session, schema, after, rows_max, low).await?;
+        *self.idle.lock().await = Some((Instant::now(), session));
+        Ok(split)
     }
 }

@@ -111,7 +111,7 @@ impl Anonymous {
         if self.noted.as_ref().is_some_and(|(at, _)| now - *at >= ANONYMOUS_SETTLE) {
             self.settled = self.noted.take();
         }
-        let (at, noted) = self.noted.get_or_insert_with(|| (now, head));
+        let (at, noted) = self.noted.get_or_insert((now, head));
         match &self.settled {
             Some((at, settled)) if now - *at < ANONYMOUS_AGE_MAX => settled.clone(),
             _ => {

@@ -199,3 +199,62 @@ async fn a_killed_server_is_unavailable_and_the_same_when_it_is_back() {
         assert_eq!(batches.iter().map(|batch| batch.rows.num_rows()).sum::<usize>(), 1);
     }
 }
+
+/// Passes bytes between a client and the server, and hangs up after `limit` bytes from the server.
+async fn cutting_proxy(port: u16, limit: u64) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own_port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let (client_read, mut client_write) = client.into_split();
+        let (server_read, mut server_write) = server.into_split();
+        let up = tokio::spawn(async move { copy(&mut { client_read }, &mut server_write).await });
+        let _ = copy(&mut server_read.take(limit), &mut client_write).await;
+        let _ = client_write.shutdown().await;
+        up.abort();
+    });
+    own_port
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_anywhere_in_an_event_loses_and_doubles_nothing() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = server.new_database("cut").await;
+        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(9000))")).await;
+        let direct = source(server, &format!("{database}.*"));
+        let start = direct.start().await.unwrap();
+        for id in 0..8 {
+            server.exec(format!("INSERT INTO {database}.t VALUES ({id}, REPEAT('x', 9000))")).await;
+        }
+        let head = direct.head().await.unwrap();
+        for limit in (0..70_000).step_by(7_919) {
+            let port = cutting_proxy(server.port, limit).await;
+            let cut =
+                MysqlSource::new(MysqlConfig { port, ..config(server, &format!("{database}.*")) }, BTreeMap::new());
+            let (mut rows, mut last) = (0, start.clone());
+            let opened = cut.stream(&start, schemas(&direct).await, HashSet::new()).await;
+            let mut open_rows = 0;
+            let failure = match opened {
+                Err(error) => error,
+                Ok(mut stream) => loop {
+                    match tokio::time::timeout(PATIENCE, stream.next()).await.expect("the cut is seen") {
+                        Ok(Some(SourceEvent::Rows(batch))) => open_rows += batch.rows.num_rows(),
+                        Ok(Some(SourceEvent::Boundary(boundary))) => {
+                            rows += std::mem::take(&mut open_rows);
+                            last = boundary.resume;
+                        }
+                        Ok(other) => panic!("{other:?}"),
+                        Err(error) => break error,
+                    }
+                },
+            };
+            check::<()>(Err(failure), SourceErrorKind::Unavailable, &["127.0.0.1"]);
+            let (rest, _) = read_to(open(&direct, &last).await.as_mut(), &head).await;
+            let rest: usize = rest.iter().map(|batch| batch.rows.num_rows()).sum();
+            assert_eq!(rows + rest, 8, "{flavor:?} cut after {limit} bytes, resumed from {}", last.position);
+        }
+    }
+}

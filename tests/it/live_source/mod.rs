@@ -112,20 +112,27 @@ fn differences(what: &str, selected: &dyn Array, logged: &dyn Array) -> Vec<Stri
         .collect()
 }
 
+/// Runs statements with everything allowed that a server can be talked into.
+async fn run(server: &Server, statements: Vec<String>) {
+    let lenient = ["SET sql_mode = ''".to_string()];
+    let all: Vec<&str> = lenient.iter().chain(&statements).map(String::as_str).collect();
+    server.exec_all(&all).await;
+}
+
 async fn fill(server: &Server, database: &str, cases: &[Case]) {
-    for (number, case) in cases.iter().enumerate() {
+    let statement = |(number, case): (usize, &Case)| {
         let values = case.values.iter().enumerate().map(|(id, value)| format!("({id}, {value})"));
         let values: Vec<String> = values.collect();
-        let sql = format!("INSERT IGNORE INTO {database}.t{number} (id, v) VALUES {}", values.join(", "));
-        server.exec_all(&["SET sql_mode = ''", &sql]).await;
-    }
+        format!("INSERT IGNORE INTO {database}.t{number} (id, v) VALUES {}", values.join(", "))
+    };
+    run(server, cases.iter().enumerate().map(statement).collect()).await;
 }
 
 async fn create(server: &Server, database: &str, cases: &[Case]) {
-    for (number, case) in cases.iter().enumerate() {
-        let sql = format!("CREATE TABLE {database}.t{number} (id INT PRIMARY KEY, v {})", case.definition);
-        server.exec_all(&["SET sql_mode = ''", &sql]).await;
-    }
+    let statement = |(number, case): (usize, &Case)| {
+        format!("CREATE TABLE {database}.t{number} (id INT PRIMARY KEY, v {})", case.definition)
+    };
+    run(server, cases.iter().enumerate().map(statement).collect()).await;
 }
 
 async fn check_values(server: &Server, cases: Vec<Case>) {
@@ -183,16 +190,16 @@ async fn settings_of_the_log_do_not_change_the_values() {
 async fn check_keys(server: &Server) {
     let database = &server.new_database("every_key").await;
     let cases: Vec<Case> = cases::all(server).await.into_iter().filter(Case::is_key).collect();
+    let mut statements = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let definition = case.definition.replace(" NULL", " NOT NULL");
         let table = format!("{database}.t{number}");
-        let create = format!("CREATE TABLE {table} (v {definition}, n INT, PRIMARY KEY (v, n))");
-        server.exec_all(&["SET sql_mode = ''", &create]).await;
-        for value in case.values.iter().filter(|value| *value != "NULL") {
-            let row = format!("INSERT IGNORE INTO {table} (v, n) VALUES ({value}, 1), ({value}, 2)");
-            server.exec_all(&["SET sql_mode = ''", &row]).await;
-        }
+        statements.push(format!("CREATE TABLE {table} (v {definition}, n INT, PRIMARY KEY (v, n))"));
+        let values = case.values.iter().filter(|value| *value != "NULL");
+        let rows: Vec<String> = values.map(|value| format!("({value}, 1), ({value}, 2)")).collect();
+        statements.push(format!("INSERT IGNORE INTO {table} (v, n) VALUES {}", rows.join(", ")));
     }
+    run(server, statements).await;
     let source = source(server, &format!("{database}.*"));
     for (table, schema) in schemas(&source).await {
         let whole = read_splits(&source, &schema, 1_000_000).await;

@@ -45,9 +45,14 @@ impl GtidEvent {
         Ok(Self { gtid, commit_time_us: commit_time(&mut reader).unwrap_or(None), begins: false })
     }
 
-    /// GTID_TAGGED of MySQL 8.3 and later. Its id is not read.
-    pub fn read_tagged(_body: &[u8]) -> Self {
-        Self { gtid: Some(Gtid::Unknown), commit_time_us: None, begins: false }
+    /// GTID_TAGGED of MySQL 8.3 and later. What cannot be read makes the id unknown, no more.
+    pub fn read_tagged(body: &[u8]) -> Self {
+        let unknown = Self { gtid: Some(Gtid::Unknown), commit_time_us: None, begins: false };
+        Tagged::read(body).map_or(unknown, |tagged| Self {
+            gtid: Some(Gtid::MySql { uuid: tagged.uuid, tag: tagged.tag, number: tagged.number }),
+            commit_time_us: tagged.original_us.or(tagged.immediate_us),
+            begins: false,
+        })
     }
 
     /// MariaDB's.
@@ -72,6 +77,69 @@ fn commit_time(reader: &mut Reader<'_>) -> Result<Option<i64>, Malformed> {
     let immediate = reader.u56()?;
     let original = if immediate & HAS_ORIGINAL != 0 { reader.u56()? } else { immediate };
     Ok((original != 0).then_some((original & !HAS_ORIGINAL) as i64))
+}
+
+/// The fields of a GTID_TAGGED event that are read.
+#[derive(Debug, Default)]
+struct Tagged {
+    uuid: [u8; 16],
+    tag: String,
+    number: u64,
+    immediate_us: Option<i64>,
+    original_us: Option<i64>,
+}
+
+impl Tagged {
+    /// The format is MySQL's serialization library's (`libs/mysql/serialization/readme.md`): version, size, the last
+    /// field that must be understood, then each field's number and value.
+    fn read(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        for _ in 0..3 {
+            variable(&mut reader)?;
+        }
+        let mut tagged = Self::default();
+        while !reader.is_empty() {
+            match variable(&mut reader)? {
+                0 => drop(variable(&mut reader)?),
+                1 => {
+                    for byte in &mut tagged.uuid {
+                        *byte = variable(&mut reader)? as u8;
+                    }
+                }
+                2 => tagged.number = signed(variable(&mut reader)?) as u64,
+                3 => tagged.tag = tag(&mut reader)?,
+                4 | 5 => drop(variable(&mut reader)?),
+                6 => tagged.immediate_us = i64::try_from(variable(&mut reader)?).ok(),
+                7 => tagged.original_us = i64::try_from(variable(&mut reader)?).ok(),
+                // The transaction's length, versions of servers: not needed.
+                _ => break,
+            }
+        }
+        if tagged.number == 0 { Err(Malformed::value("a tagged id without a number")) } else { Ok(tagged) }
+    }
+}
+
+/// An integer of variable length: as many more bytes as the first has ones at its low end, little-endian, the value
+/// above the first zero.
+fn variable(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let first = reader.u8()?;
+    let more = first.trailing_ones();
+    if more == 8 {
+        return reader.u64();
+    }
+    let rest = reader.take(more as usize)?.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    Ok(rest << (7 - more) | u64::from(first) >> (more + 1))
+}
+
+/// The sign is in the lowest bit.
+fn signed(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// A tag with its length before it.
+pub(super) fn tag(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let length = usize::try_from(variable(reader)?).unwrap_or(usize::MAX);
+    Ok(String::from_utf8_lossy(reader.take(length)?).into_owned())
 }
 
 /// A point within a transaction that it may be rolled back to.
@@ -114,5 +182,45 @@ impl Transaction {
         let index = self.savepoints.iter().position(|known| known.name == name)?;
         self.savepoints.truncate(index + 1);
         self.savepoints.last()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+        digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
+    }
+
+    // The two bodies are of a log of MySQL 9.7.
+    #[test]
+    fn a_tagged_id_is_read_with_its_commit_time() {
+        let uuid = *uuid::Uuid::parse_str("37d79d68-ecd0-11f1-b49b-02fc00000001").unwrap().as_bytes();
+        let body = hex(
+            "0278000000026e5d037502d0b103410322c503d1026d0204f10300000002\
+             0404060c72656c6f6164080c0a100c7fa29768e37f61061089041283120b",
+        );
+        let gtid = Some(Gtid::MySql { uuid, tag: "reload".into(), number: 1 });
+        let expected = GtidEvent { gtid, commit_time_us: Some(1_796_051_764_287_394), begins: false };
+        assert_eq!(GtidEvent::read_tagged(&body), expected);
+        for length in 0..40 {
+            assert_eq!(GtidEvent::read_tagged(&body[..length]).gtid, Some(Gtid::Unknown), "{length}");
+        }
+    }
+
+    #[test]
+    fn the_origin_of_a_replicated_transaction_tells_its_commit_time() {
+        let head = "0137d79d68ecd011f1b49b02fc000000010100000000000000";
+        let logical = "0200000000000000000100000000000000";
+        let check = |times: &str, expected: Option<i64>| {
+            let event = GtidEvent::read_mysql(&hex(&format!("{head}{times}")), false).unwrap();
+            assert_eq!(event.commit_time_us, expected, "{times}");
+        };
+        check(&format!("{logical}287266e37f6106b950620100"), Some(0x0006_617f_e366_7228));
+        check(&format!("{logical}287266e37f6186010000000000 00b950").replace(' ', ""), Some(1));
+        check(logical, None);
+        check("", None);
     }
 }

@@ -7,4 +7,3 @@ pub mod ddl;
 pub mod gtid;
 pub mod json;
 pub mod live;
-pub mod binlog;

@@ -7,13 +7,14 @@ use deltalake::kernel::{Action, Add};
 use deltalake::protocol::DeltaOperation;
 use object_store::path::Path;
 use roaring::RoaringTreemap;
+use tokio::sync::mpsc;
 
 use super::commit::Attempt;
 use super::files::FileEntry;
 use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
-use crate::batch::{KeyedChanges, KeyedSlice};
+use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
 use crate::failpoint;
 
 /// How often a batch is located again because others committed in between. Someone who commits faster than
@@ -47,11 +48,11 @@ impl LakeTable {
     ///
     /// # Errors
     /// [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
-    pub async fn apply(&mut self, mut changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+    pub async fn apply(&mut self, changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
-        let mut staged = self.stage(&mut changes).await?;
+        let mut staged = self.stage(changes).await?;
         for _ in 0..ATTEMPTS_MAX {
             let changes = self.plan(&staged).await?;
             match self.commit_changes(&staged, &changes, tag).await? {
@@ -74,8 +75,8 @@ impl LakeTable {
     }
 
     /// Reads the batch once: writes its rows, and locates their old versions.
-    async fn stage(&mut self, changes: &mut KeyedChanges) -> Result<Staged, LakeError> {
-        let schema = changes.schema.clone();
+    async fn stage(&mut self, changes: KeyedChanges) -> Result<Staged, LakeError> {
+        let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
         let key = self.prober.space.names().map(str::to_string).collect();
@@ -84,8 +85,10 @@ impl LakeTable {
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
-        while let Some(slice) = self.next_slice(changes)? {
-            if !changes.truncate {
+        let mut slices = slices(changes);
+        while let Some(slice) = slices.recv().await {
+            let slice = slice.map_err(|source| LakeError::Batch { table: self.table.clone(), source })?;
+            if !truncate {
                 if keys.bytes() > keys_max {
                     let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
                     self.prober.locate(&self.files, &Arc::new(full.finish()), &mut located).await?;
@@ -99,11 +102,7 @@ impl LakeTable {
         let keys = Arc::new(keys.finish());
         self.prober.locate(&self.files, &keys, &mut located).await?;
         let new = writer.finish().await?;
-        Ok(Staged { truncate: changes.truncate, new, located, keys: once.then_some(keys) })
-    }
-
-    fn next_slice(&self, changes: &mut KeyedChanges) -> Result<Option<KeyedSlice>, LakeError> {
-        changes.next_slice().map_err(|source| LakeError::Batch { table: self.table.clone(), source })
+        Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
     }
 
     /// The batch was reduced by its own key; by another key the table would get doubled rows.
@@ -217,4 +216,19 @@ impl LakeTable {
             tracing::debug!(path = %path, error = %error, "unused deletion vectors stay");
         }
     }
+}
+
+/// Reads slices on a thread that may wait for the disk, one ahead of the writer.
+fn slices(mut changes: KeyedChanges) -> mpsc::Receiver<Result<KeyedSlice, BatchError>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        while let Some(slice) = changes.next_slice().transpose() {
+            let failed = slice.is_err();
+            // A receiver that is gone has met an error of its own.
+            if sender.blocking_send(slice).is_err() || failed {
+                break;
+            }
+        }
+    });
+    receiver
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore, object_store_factories};
 use object_store::local::LocalFileSystem;
-use object_store::path::{Path, PathPart};
+use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use url::Url;
@@ -35,6 +35,9 @@ impl Lake {
     /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
     pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
         let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
+        if config.url.path().contains("%25") {
+            return Err(location("Delta's readers cannot find folders with a percent sign in their name".into()));
+        }
         let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
             "file" => {
                 let folder = config.url.to_file_path().map_err(|()| location("it is not a local path".into()))?;
@@ -98,9 +101,7 @@ impl Lake {
     /// The URL of a table's folder; ends in a slash.
     pub fn table_url(&self, table: &TableId) -> Url {
         let mut url = self.root.clone();
-        // The percent signs of encoded names are characters of the store's path: a URL escapes them again.
-        let escaped = table_path(table).as_ref().replace('%', "%25");
-        url.set_path(&format!("{}{escaped}/", self.root.path()));
+        url.set_path(&format!("{}{}/", self.root.path(), table_path(table)));
         url
     }
 
@@ -134,7 +135,39 @@ fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
     Ok(store)
 }
 
-/// The folder of a table below the lake's root: `<database>/<table>`, each name as one percent-encoded segment.
+/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-`, inner dots and
+/// everything beyond ASCII stay; each other byte becomes `!` and two hexadecimal digits. (A percent sign would be
+/// decoded once too often by Delta's own readers.)
 pub fn table_path(table: &TableId) -> Path {
-    [PathPart::from(table.database.as_str()), PathPart::from(table.table.as_str())].into_iter().collect()
+    let text = format!("{}/{}", escaped(&table.database), escaped(&table.table));
+    Path::parse(&text).unwrap_or_else(|_| Path::from(text))
+}
+
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for (index, character) in name.char_indices() {
+        let plain = character.is_ascii_alphanumeric() || matches!(character, '_' | '-') || !character.is_ascii();
+        if plain || (character == '.' && index > 0) {
+            text.push(character);
+        } else {
+            text.push_str(&format!("!{:02x}", u32::from(character)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: (&str, &str), path: &str) {
+        assert_eq!(table_path(&TableId::new(names.0, names.1)).as_ref(), path);
+    }
+
+    #[test]
+    fn names_become_folders_that_no_other_name_has() {
+        check(("shop", "orders_2-x"), "shop/orders_2-x");
+        check(("..", "a/b"), "!2e./a!2fb");
+        check(("a b%", "täble^!1"), "a!20b!25/täble!5e!211");
+    }
 }

@@ -12,6 +12,7 @@ use crate::schema::Column;
 mod text;
 
 pub use text::ColumnTypeError;
+pub(super) use text::GEOMETRIES;
 
 /// A column type with all that decoding a value needs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,27 @@
 //! What a statement in the log does to tables.
+//!
+//! The statements are read here by hand: the servers' grammars are larger than any one parser's, and what matters
+//! is only which tables a statement changes and which columns it defines. Clauses that say nothing about
+//! either are stepped over, so that a new one does no harm.
 
 use std::sync::Arc;
 
+use data_type::Dialect;
+use token::{Cursor, Token};
+
 use crate::change::TableId;
 use crate::schema::TableSchema;
+
+mod alter;
+mod column;
+mod create;
+mod data_type;
+mod default;
+mod dml;
+mod token;
+
+#[cfg(test)]
+mod tests;
 
 /// What has to be known beside the statement.
 pub struct Context<'a> {
@@ -44,12 +62,14 @@ impl SqlMode {
 /// One thing that a statement does to a table (or database), in the statement's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// A new table, version 1.
+    /// A new table, version 1. Its key is the primary key, and empty where the table has none: the caller finds
+    /// another or refuses the table.
     CreateTable(TableSchema),
     /// A new table (or one that is remade) that cannot be captured from the statement alone.
     CreateTableUnreadable { table: TableId, reason: String },
     /// Columns were added and nothing else changed. `schema` is the whole new one, its version counted up. `defaults`
-    /// has the new columns' names and what old rows hold in them: the text of the literal, `None` for null.
+    /// has the new columns' names and what old rows hold in them: text that Arrow casts to the column's type (a
+    /// TIME in microseconds, a BIT as a number), `None` for null.
     AddColumns { table: TableId, schema: TableSchema, defaults: Vec<(String, Option<String>)> },
     /// All rows are gone, the table stays.
     Truncate(TableId),
@@ -69,6 +89,137 @@ pub enum Effect {
 ///
 /// Never fails: what cannot be read is [`Effect::Unparsed`].
 pub fn effects(statement: &str, context: &Context<'_>) -> Vec<Effect> {
-    let _ = (statement, context);
-    Vec::new()
+    match token::tokens(statement, context) {
+        Ok(tokens) => statement_effects(&mut Cursor::new(&tokens), context),
+        Err(error) => vec![Effect::Unparsed {
+            tables_mentioned: Vec::new(),
+            reason: format!("a statement could not be read: {error}"),
+        }],
+    }
+}
+
+fn statement_effects(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
+    let Some(Token::Word(verb)) = cursor.peek() else { return Vec::new() };
+    match verb.to_ascii_lowercase().as_str() {
+        "set" if cursor.skip(&["set", "statement"]) => {
+            // MariaDB: SET STATEMENT x=1 FOR ALTER TABLE ...
+            while !cursor.is_end() && !cursor.skip(&["for"]) {
+                cursor.skip_one();
+            }
+            statement_effects(cursor, context)
+        }
+        "create" => {
+            cursor.next();
+            let replaces = cursor.skip(&["or", "replace"]);
+            create::create(cursor, replaces, context)
+        }
+        "alter" => alter(cursor, context),
+        "drop" => drop(cursor, context),
+        "rename" => rename(cursor, context),
+        "truncate" => {
+            cursor.next();
+            cursor.skip(&["table"]);
+            match context.table(cursor) {
+                Some(table) => vec![Effect::Truncate(table)],
+                None => context.unparsed(Vec::new()),
+            }
+        }
+        "insert" | "replace" | "update" | "delete" | "load" | "with" | "merge" => dml::effects(cursor, context),
+        "import" => context.unparsed(Vec::new()),
+        _ => Vec::new(),
+    }
+}
+
+fn alter(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
+    cursor.next();
+    while cursor.skip_any(&["online", "offline", "ignore"]) {}
+    if cursor.skip_any(&["database", "schema"]) {
+        // The name may be left out.
+        let options =
+            ["default", "character", "char", "charset", "collate", "encryption", "read", "comment", "upgrade"];
+        let unnamed = options.iter().any(|word| cursor.sees(&[word]));
+        let name = if unnamed { None } else { cursor.name() };
+        let database = name.unwrap_or_else(|| context.default_database.to_string());
+        return create::database_charset(database, cursor).into_iter().collect();
+    }
+    if !cursor.skip(&["table"]) {
+        return Vec::new();
+    }
+    cursor.skip(&["if", "exists"]);
+    let Some(table) = context.table(cursor) else { return context.unparsed(Vec::new()) };
+    if cursor.skip(&["wait"]) {
+        cursor.next();
+    }
+    cursor.skip(&["nowait"]);
+    alter::alter_table(cursor, table, context)
+}
+
+fn drop(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
+    cursor.next();
+    if cursor.skip_any(&["database", "schema"]) {
+        cursor.skip(&["if", "exists"]);
+        return cursor.name().map(Effect::DropDatabase).into_iter().collect();
+    }
+    if !cursor.skip_any(&["table", "tables"]) {
+        return Vec::new();
+    }
+    cursor.skip(&["if", "exists"]);
+    let mut effects = Vec::new();
+    while let Some(mut item) = cursor.item() {
+        let Some(table) = context.table(&mut item) else { return context.unparsed(Vec::new()) };
+        effects.push(Effect::Other { table, what: "it was dropped".to_string() });
+    }
+    effects
+}
+
+fn rename(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
+    cursor.next();
+    if !cursor.skip_any(&["table", "tables"]) {
+        return Vec::new();
+    }
+    cursor.skip(&["if", "exists"]);
+    let mut effects = Vec::new();
+    while let Some(mut item) = cursor.item() {
+        let from = context.table(&mut item);
+        if item.skip(&["wait"]) {
+            item.next();
+        }
+        item.skip(&["nowait"]);
+        item.skip(&["to"]);
+        let (Some(from), Some(to)) = (from, context.table(&mut item)) else { return context.unparsed(Vec::new()) };
+        effects.push(Effect::Other { table: from.clone(), what: format!("it was renamed to {to}") });
+        effects.push(Effect::Other { table: to, what: format!("{from} was renamed to its name") });
+    }
+    effects
+}
+
+/// The built-in default of MySQL 8 and later and of MariaDB 11.6 and later.
+const CHARSET_DEFAULT: &str = "utf8mb4";
+
+impl Context<'_> {
+    /// Reads a table's name, of the default database where it names none.
+    fn table(&self, cursor: &mut Cursor<'_, '_>) -> Option<TableId> {
+        // `.t` is a table of the default database.
+        if cursor.skip_symbol('.') {
+            return cursor.name().map(|table| TableId::new(self.default_database, table));
+        }
+        let first = cursor.name()?;
+        if !cursor.skip_symbol('.') {
+            return Some(TableId::new(self.default_database, first));
+        }
+        cursor.name().map(|table| TableId::new(first, table))
+    }
+
+    fn charset_of_database(&self, database: &str) -> String {
+        let charset = (self.database_charset)(database);
+        charset.map_or_else(|| CHARSET_DEFAULT.to_string(), |charset| data_type::charset_name(&charset))
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect { mariadb: self.mariadb, real_as_float: self.sql_mode.real_as_float }
+    }
+
+    fn unparsed(&self, tables_mentioned: Vec<TableId>) -> Vec<Effect> {
+        vec![Effect::Unparsed { tables_mentioned, reason: "a statement could not be read".to_string() }]
+    }
 }

@@ -4,6 +4,7 @@ pub mod binlog;
 pub mod charset;
 pub mod column_type;
 pub mod ddl;
+pub mod files;
 pub mod gtid;
 pub mod json;
 pub mod live;

@@ -77,6 +77,8 @@ pub struct Decoder {
     pub(super) ready: VecDeque<SourceEvent>,
     pub(super) database_charsets: HashMap<String, String>,
     payload: Option<Payload>,
+    /// The events stand in files: what a relay log holds of its master's rotations means nothing for them.
+    in_files: bool,
     failed: Option<(SourceErrorKind, String)>,
 }
 
@@ -102,6 +104,7 @@ impl Decoder {
             ready: VecDeque::new(),
             database_charsets: HashMap::new(),
             payload: None,
+            in_files: false,
             failed: None,
         }
     }
@@ -180,6 +183,25 @@ impl Decoder {
         self.here = Mark { file: name.into(), number, offset: 4 };
     }
 
+    /// Ends the reading at the end of the last file: everything up to here has been read.
+    pub(crate) fn end_log(&mut self) -> Result<(), SourceError> {
+        self.drain_payload(usize::MAX)?;
+        if self.transaction.open {
+            // The rest is still to be written, or never will be.
+            let result = self.roll_back().and_then(|()| Ok(self.hand_out(Vec::new())?));
+            return self.settle(result, None);
+        }
+        if self.transaction.gtid.is_none() && self.format.is_some() {
+            self.boundary.clone_from(&self.here);
+        }
+        self.flush()
+    }
+
+    /// The file that the next event stands in.
+    pub(crate) fn file(&self) -> &str {
+        &self.here.file
+    }
+
     /// Reads events of a compressed transaction until so many events are ready, or there are no more.
     fn drain_payload(&mut self, ready: usize) -> Result<(), SourceError> {
         if let Some((kind, message)) = &self.failed {
@@ -230,6 +252,7 @@ impl Decoder {
     fn advance(&mut self, header: &EventHeader, end_offset: Option<u64>) {
         let is_made_up = header.end_offset == 0 || header.flags & FLAG_ARTIFICIAL != 0;
         if let Some(end) = end_offset {
+            self.in_files = true;
             self.here.offset = end;
         } else if !is_made_up && !matches!(header.kind, kind::HEARTBEAT | kind::HEARTBEAT_V2) {
             let next = self.here.offset + u64::from(header.event_bytes);
@@ -299,6 +322,9 @@ impl Decoder {
         let offset = reader.u64()?;
         let name = String::from_utf8_lossy(reader.rest());
         let is_made_up = header.end_offset == 0 || header.flags & FLAG_ARTIFICIAL != 0;
+        if is_made_up && self.in_files {
+            return Ok(());
+        }
         if self.transaction.open && !is_made_up {
             return Err(Malformed::value("a log file ends within a transaction").into());
         }

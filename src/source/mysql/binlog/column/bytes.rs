@@ -1,12 +1,12 @@
 //! Text, binary, ENUM, SET, JSON, geometry, vectors, and MariaDB's addresses and uuids.
 
-use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryArray, Float32Array, ListArray, NullBufferBuilder, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef};
+use uuid::Uuid;
 
 use super::{ColumnBuilder, Losses};
 use crate::source::mysql::binlog::inflate;
@@ -259,7 +259,7 @@ pub(super) fn builder(wire: &WireColumn, column_type: &ColumnType) -> Option<Box
         (code::VECTOR | code::VARCHAR | code::BLOB, C::Vector { .. }) => vectors(column_type)?,
         (code::STRING, C::Inet4) => address(|bytes| Ipv4Addr::from(bytes).to_string()),
         (code::STRING, C::Inet6) => address(|bytes| Ipv6Addr::from(bytes).to_string()),
-        (code::STRING, C::Uuid) => address(uuid),
+        (code::STRING, C::Uuid) => address(|bytes| Uuid::from_bytes(bytes).to_string()),
         _ => return None,
     })
 }
@@ -362,7 +362,8 @@ fn vectors(column_type: &ColumnType) -> Option<Box<dyn ColumnBuilder>> {
     Some(Box::new(Vectors { field, offsets: vec![0], elements: Vec::new(), nulls: NullBufferBuilder::new(0) }))
 }
 
-/// MariaDB's fixed types, which the log gives as BINARY of their length, trailing zero bytes left out.
+/// MariaDB's fixed types, which the log gives as BINARY of their length, most significant byte first, trailing
+/// zero bytes left out. (A uuid's groups are not turned round there, as they are in the tables.)
 fn address<const N: usize>(print: impl Fn([u8; N]) -> String + Send + 'static) -> Box<dyn ColumnBuilder> {
     Strings::boxed(move |cell, out| {
         let mut bytes = [0; N];
@@ -371,20 +372,4 @@ fn address<const N: usize>(print: impl Fn([u8; N]) -> String + Send + 'static) -
         out.extend_from_slice(print(bytes).as_bytes());
         Ok(0)
     })
-}
-
-/// MariaDB stores a uuid's groups from last to first, so that uuids made after one another sort together.
-fn uuid(bytes: [u8; 16]) -> String {
-    const GROUPS: [std::ops::Range<usize>; 5] = [12..16, 10..12, 8..10, 6..8, 0..6];
-    let mut text = String::with_capacity(36);
-    for (index, group) in GROUPS.into_iter().enumerate() {
-        if index > 0 {
-            text.push('-');
-        }
-        for byte in bytes.get(group).unwrap_or_default() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-    }
-    text
 }

@@ -1,0 +1,276 @@
+use super::*;
+
+pub(super) fn read_with<T>(statement: &str, read: impl FnOnce(&mut Cursor<'_, '_>) -> T) -> T {
+    let context = context(&|_| None, false);
+    let tokens = token::tokens(statement, &context).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    read(&mut Cursor::new(&tokens))
+}
+
+fn context(known: &dyn Fn(&TableId) -> Option<Arc<TableSchema>>, mariadb: bool) -> Context<'_> {
+    Context {
+        default_database: "shop",
+        mariadb,
+        sql_mode: SqlMode::default(),
+        known,
+        database_charset: &|_| Some("latin1".to_string()),
+    }
+}
+
+fn table(name: &str) -> TableId {
+    TableId::new("shop", name)
+}
+
+/// What a statement does to these tables, in short.
+fn short(statement: &str, mariadb: bool) -> String {
+    let made = effects("create table t (id int primary key, a varchar(3), b int)", &context(&|_| None, mariadb));
+    let Some(Effect::CreateTable(schema)) = made.first().cloned() else { panic!("no table: {made:?}") };
+    let schema = Arc::new(schema);
+    let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&schema));
+    let lines = effects(statement, &context(&known, mariadb)).into_iter().map(|effect| match effect {
+        Effect::CreateTable(schema) => format!("create {}", schema.table),
+        Effect::CreateTableUnreadable { table, reason } => format!("unreadable {table}: {reason}"),
+        Effect::AddColumns { table, schema, defaults } => format!("add {table} v{} {defaults:?}", schema.version),
+        Effect::Truncate(table) => format!("truncate {table}"),
+        Effect::Other { table, what } => format!("other {table}: {what}"),
+        Effect::Dml { table } => format!("dml {table}"),
+        Effect::DropDatabase(name) => format!("drop database {name}"),
+        Effect::DatabaseCharset { database, charset } => format!("charset {database} {charset}"),
+        Effect::Unparsed { tables_mentioned, reason } => format!("unparsed {tables_mentioned:?} {reason}"),
+    });
+    lines.collect::<Vec<_>>().join(" | ")
+}
+
+fn check(statement: &str, expected: &str) {
+    assert_eq!(short(statement, true), expected, "MariaDB: {statement}");
+    assert_eq!(short(statement, false), expected, "MySQL: {statement}");
+}
+
+#[test]
+fn what_changes_no_column_and_no_row_has_no_effect() {
+    for statement in [
+        "",
+        ";",
+        "/* alter table t drop a */",
+        "-- drop table t",
+        "BEGIN",
+        "grant all on t.* to x",
+        "create user x identified by 'alter table t drop column a'",
+        "flush tables",
+        "analyze table t",
+        "optimize table t",
+        "create view v as select * from t",
+        "create or replace view t as select 1",
+        "create trigger x before insert on t for each row delete from t",
+        "create procedure p() begin drop table t; end",
+        "create index i on t (a)",
+        "drop index i on t",
+        "drop view t",
+        "create temporary table t (id int)",
+        "drop temporary table t",
+        "drop /*!40005 temporary */ table if exists t",
+        "alter table t add index (a), drop key b, rename index x to y, engine = innodb",
+        "alter table t drop foreign key a, drop constraint b, drop check c",
+        "alter table t alter a set default 'x', alter column a drop default, alter index i invisible",
+        "alter table t comment 'add column c int', auto_increment 5, disable keys, force, order by a",
+        "alter table t analyze partition p, remove partitioning",
+        "alter table t partition by hash (id) partitions 3",
+        "alter table t modify a varchar(3) not null comment 'x'",
+        "alter table t change column a a varchar(3) collate latin1_bin",
+        "alter table t add if not exists a int",
+        "alter table t default character set utf8mb4",
+        "alter event e rename to f",
+        "create table if not exists t (id int)",
+        "xa end 'x'",
+    ] {
+        check(statement, "");
+    }
+}
+
+#[test]
+fn other_changes_of_a_table_are_told_in_words() {
+    check("drop table if exists `t`, other.`x``y`", "other shop.t: it was dropped | other other.x`y: it was dropped");
+    check(
+        "rename table t to u",
+        "other shop.t: it was renamed to shop.u | other shop.u: shop.t was renamed to its name",
+    );
+    check("alter table t drop a", "other shop.t: column a was dropped");
+    check("alter table t drop column a, add c int", "other shop.t: column a was dropped");
+    check("alter table t rename column a to c", "other shop.t: column a was renamed");
+    check(
+        "alter table t rename to x.y",
+        "other shop.t: it was renamed to x.y | other x.y: an ALTER TABLE of shop.t changed it too",
+    );
+    check("alter table t modify a varchar(4)", "other shop.t: column a was redefined");
+    check("alter table t modify a varchar(3) charset utf8mb4", "other shop.t: column a was redefined");
+    check("alter table t modify a varchar(3) first", "other shop.t: column a was redefined");
+    check("alter table t change a c varchar(3)", "other shop.t: column a was redefined");
+    check(
+        "alter table t drop primary key, add primary key (b)",
+        "other shop.t: its primary key was dropped; a primary key was added",
+    );
+    check(
+        "alter table t convert to character set utf8mb4",
+        "other shop.t: the character set of its columns was converted",
+    );
+    check("alter table t drop partition p", "other shop.t: a partition was dropped with its rows");
+    check("alter table t truncate partition p", "other shop.t: a partition was emptied");
+    check(
+        "alter table t exchange partition p with table u",
+        "other shop.t: its rows were exchanged with those of a partition | other shop.u: an ALTER TABLE of shop.t changed it too",
+    );
+    check(
+        "alter table t add c int auto_increment unique",
+        "other shop.t: column c was added as a key or with numbers for old rows",
+    );
+    check("alter table t add c int as (b + 1)", "other shop.t: column c was added, which the server computes");
+    check(
+        "alter table t add c datetime default now()",
+        "other shop.t: column c was added, whose old rows hold what an expression gave when it was added",
+    );
+    check("drop database `shop`", "drop database shop");
+    check("truncate t", "truncate shop.t");
+    check("truncate table 1x.2", "truncate 1x.2");
+    check("truncate table `1`.2e3", "truncate 1.2e3");
+    check("TRUNCATE TABLE other . t", "truncate other.t");
+    check("alter database character set = utf8mb4", "charset shop utf8mb4");
+    check("create database if not exists x default charset utf8", "charset x utf8mb3");
+}
+
+#[test]
+fn columns_are_added_with_what_old_rows_hold() {
+    check("alter table t add c int", r#"add shop.t v2 [("c", None)]"#);
+    check(
+        "alter table t add column (c int not null, d char(2) default 'x')",
+        r#"add shop.t v2 [("c", Some("0")), ("d", Some("x"))]"#,
+    );
+    check("alter table t add c int default -1 after id", r#"add shop.t v2 [("c", Some("-1"))]"#);
+    check("/*!50100 alter table t add c date not null */", r#"add shop.t v2 [("c", None)]"#);
+    check("alter table t add c double default .5", r#"add shop.t v2 [("c", Some(".5"))]"#);
+    check("alter table `t`add`c`int", r#"add shop.t v2 [("c", None)]"#);
+    assert!(short("alter online table t add c uuid not null", true).contains("00000000-0000"));
+    assert_eq!(short("alter table t /*M! add c int */", true), r#"add shop.t v2 [("c", None)]"#);
+    assert_eq!(
+        short("set statement max_statement_time=1 for alter table t add c int", true),
+        r#"add shop.t v2 [("c", None)]"#
+    );
+}
+
+#[test]
+fn tables_that_cannot_be_read_are_named() {
+    check("create table n as select * from t", "unreadable shop.n: it was made from the result of a query");
+    check(
+        "create table n (id int primary key) select 1 as id",
+        "unreadable shop.n: it was made from the result of a query",
+    );
+    check("create table n like x.y", "unreadable shop.n: it was made like x.y, whose columns are not known");
+    check("create table n (id klingon)", "unreadable shop.n: the definition of column id could not be read");
+    check(
+        "create table n (id int) with system versioning",
+        "unreadable shop.n: it is system-versioned, and such tables are not followed",
+    );
+    check(
+        "alter table t add c klingon",
+        r#"unparsed [TableId { database: "shop", table: "t" }] the definition of column c could not be read"#,
+    );
+    check(
+        "alter table t add c enum('x",
+        "unparsed [] a statement could not be read: a string or quoted name does not end",
+    );
+}
+
+#[test]
+fn a_table_replaced_is_dropped_first() {
+    let statement = "create or replace table t (id int primary key)";
+    let dropped = "other shop.t: it was dropped and made anew (CREATE OR REPLACE TABLE)";
+    check(statement, &format!("{dropped} | create shop.t"));
+}
+
+#[test]
+fn rows_changed_by_statements_are_told_by_table() {
+    check("insert into t values (1)", "dml shop.t");
+    check("insert ignore t set a = 1", "dml shop.t");
+    check("replace delayed into x.t (a) select * from u", "dml x.t");
+    check("update low_priority t set a = (select 1 from u)", "dml shop.t");
+    check("update t as x join y.u on x.a = u.a, (select 1) z set x.a = 1", "dml shop.t | dml y.u");
+    check("delete from t where a = 1", "dml shop.t");
+    check("delete t, u from t join u using (a) where 1", "dml shop.t | dml shop.u");
+    check("load data infile 'x' replace into table `t` fields terminated by ','", "dml shop.t");
+    check("with c as (select 1) update t set a = 1", "dml shop.t");
+}
+
+#[test]
+fn modes_of_the_session_change_how_a_statement_reads() {
+    let mut context = context(&|_| None, false);
+    context.sql_mode = SqlMode::from_bits(1 << 2 | 1 << 20 | 1);
+    let made = effects(r#"create table "n" ("i""d" int primary key, a real, b enum('x\','y'))"#, &context);
+    let Some(Effect::CreateTable(schema)) = made.first() else { panic!("{made:?}") };
+    let types: Vec<_> =
+        schema.columns.iter().map(|column| (column.name.as_str(), column.source_type.as_str())).collect();
+    assert_eq!(types, [("i\"d", "int"), ("a", "float"), ("b", r"enum('x\\','y') character set latin1")]);
+}
+
+#[test]
+fn no_text_whatever_makes_reading_panic() {
+    use rand::{Rng, SeedableRng};
+    let pieces = [
+        "alter",
+        "table",
+        "create",
+        "t",
+        "add",
+        "column",
+        "(",
+        ")",
+        ",",
+        "int",
+        "enum",
+        "'x'",
+        "'",
+        "`",
+        "default",
+        "/*!",
+        "*/",
+        "--",
+        "1",
+        "1e",
+        ".",
+        "é",
+        "primary",
+        "key",
+        "after",
+        "not",
+        "null",
+        "drop",
+        "rename",
+        "to",
+        "like",
+        "char",
+        "update",
+        "set",
+        "delete",
+        "references",
+        "on",
+        "decimal",
+        "-",
+        "\\",
+        "0x1",
+        "b",
+        "=",
+        ";",
+        "character",
+    ];
+    let seed = 19;
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    for _ in 0..20_000 {
+        let begins = ["alter table t add ", "create table t (", "alter table t ", ""][random.random_range(0..4)];
+        let length = random.random_range(0..12);
+        let mut statement = begins.to_string();
+        for _ in 0..length {
+            statement += pieces[random.random_range(0..pieces.len())];
+            statement += if random.random() { " " } else { "" };
+        }
+        effects(&statement, &context(&|_| None, random.random()));
+    }
+}
+
+mod corpus;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::harness::{Content, TempJob, assert_same};
 
-const SHOP: [(&str, &[&str]); 4] =
+pub const SHOP: [(&str, &[&str]); 4] =
     [("customers", &["id"]), ("products", &["sku"]), ("orders", &["id"]), ("order_items", &["order_id", "line"])];
 const WAREHOUSE: [(&str, &[&str]); 2] = [("stock", &["sku", "site"]), ("shipments", &["id"])];
 
@@ -49,6 +49,11 @@ fn make_demo_shows_the_shop_and_a_look_back() {
 async fn check(database: &str, tables: &[(&str, &[&str])], run: &str) {
     let job = TempJob::files(&demo_files(database), &[&format!("{database}.*")], run);
     job.run().expect_code(0);
+    check_demo_tables(&job, database, tables).await;
+}
+
+/// The lake of a job that has replayed all of a database's files holds what the server held.
+pub async fn check_demo_tables(job: &TempJob, database: &str, tables: &[(&str, &[&str])]) {
     for (table, key) in tables {
         let key: Vec<String> = key.iter().map(|name| name.to_string()).collect();
         let found = job.lake().content(database, table, &key, None).await;

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub const SMALL_BATCHES: &str = "run:\n  memory: 256MiB\n  batch: { rows: 40, se
 /// A job file with a lake beside it.
 pub struct TempJob {
     folder: TempDir,
+    name: String,
     environment: Vec<(String, String)>,
 }
 
@@ -60,7 +62,10 @@ impl TempJob {
 
     /// `source` is the whole section, with its heading.
     pub fn new(source: &str, more: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let job = Self {
+            // A replica's server id comes from the job's name, and one server takes each id once.
+            name: format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst)),
             folder: TempDir::with_prefix("alluvium-job-").unwrap(),
             environment: vec![(PASSWORD_VARIABLE.to_string(), PASSWORD.to_string())],
         };
@@ -70,7 +75,7 @@ impl TempJob {
 
     /// Replaces the job file; the lake stays.
     pub fn write(&self, source: &str, more: &str) {
-        let text = format!("version: 1\njob: test\n{source}lake:\n  path: ./lake\n{more}");
+        let text = format!("version: 1\njob: {}\n{source}lake:\n  path: ./lake\n{more}", self.name);
         std::fs::write(self.file(), text).unwrap();
     }
 

@@ -2,11 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{self, Job, Setting};
-use crate::source::SourceError;
+use crate::config::{self, Job, Setting, SourceConfig};
+use crate::lake::{Lake, LakeError};
+use crate::pipeline::PipelineError;
+use crate::source::mysql::files::BinlogFiles;
+use crate::source::mysql::live::MysqlSource;
+use crate::source::{Source, SourceError};
 use crate::telemetry;
 
 pub mod check;
@@ -21,6 +26,9 @@ pub mod status;
 pub mod text;
 
 pub use exit::Exit;
+
+/// Share of the job's memory that work on one table may take; the rest is the batch's and the decoder's.
+const LAKE_MEMORY_DIVISOR: usize = 4;
 
 /// Keeps Delta tables equal to the tables of MySQL and MariaDB, exactly once.
 #[derive(Debug, Parser)]
@@ -63,6 +71,9 @@ pub enum LogLevel {
 enum Verb {
     Init(init::InitArgs),
     Check(check::CheckArgs),
+    Run(run::RunArgs),
+    Status(status::StatusArgs),
+    Sql(sql::SqlArgs),
     /// Print the JSON Schema of the job file.
     #[command(hide = true)]
     Schema,
@@ -77,10 +88,16 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: &Cli) -> Exit {
-    start_log(&cli.global, &progress::Screen::new(false));
+    // A run starts the log itself, above its progress lines.
+    if !matches!(cli.verb, Verb::Run(_)) {
+        start_log(&cli.global, &progress::Screen::new(false));
+    }
     match &cli.verb {
         Verb::Init(args) => init::run(&cli.global, args),
         Verb::Check(args) => check::run(&cli.global, args),
+        Verb::Run(args) => run::run(&cli.global, args),
+        Verb::Status(_) => status::run(&cli.global),
+        Verb::Sql(args) => sql::run(&cli.global, args),
         Verb::Schema => schema::run(),
     }
 }
@@ -112,6 +129,28 @@ pub fn source_failed(global: &Global, error: &SourceError) -> Exit {
         output::print_json(&serde_json::json!({ "error": error.to_string() }));
     }
     error.kind.into()
+}
+
+/// Says what ended a run, with its causes.
+fn pipeline_failed(global: &Global, error: &PipelineError) -> Exit {
+    output::complain(&error.chain());
+    if global.json {
+        output::print_json(&serde_json::json!({ "error": error.chain() }));
+    }
+    Exit::from_code(error.exit_code())
+}
+
+/// The source that the job names. Opens nothing yet.
+fn source_of(job: &Job) -> Arc<dyn Source> {
+    match &job.source {
+        SourceConfig::Mysql(config) => Arc::new(MysqlSource::new(config.clone(), job.keys.clone())),
+        SourceConfig::BinlogFiles(config) => Arc::new(BinlogFiles::new(config.clone(), job.keys.clone())),
+    }
+}
+
+/// The lake that the job names, with its share of the job's memory.
+fn open_lake(job: &Job) -> Result<Lake, LakeError> {
+    Ok(Lake::open(&job.lake)?.with_memory(job.run.memory_bytes / LAKE_MEMORY_DIVISOR))
 }
 
 /// Loads the job file, or says all that is wrong with it: on stderr for people, on stdout with `--json`.

@@ -1,8 +1,15 @@
 //! `alluvium run`: its arguments and what it says at the end.
 
-use super::Exit;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::output::{print, print_json};
+use super::progress::{Progress, Screen};
 use super::text::{Align, count, table, time};
-use crate::pipeline::RunOutcome;
+use super::{Exit, Global};
+use crate::clock::SystemClock;
+use crate::pipeline::{self, Environment, RunOptions, RunOutcome};
 
 /// Reads the source's changes and applies them to the lake's tables.
 #[derive(Debug, clap::Args)]
@@ -10,6 +17,57 @@ pub struct RunArgs {
     /// Go on for ever; otherwise the run ends at the position that the source had when it began.
     #[arg(long)]
     pub follow: bool,
+}
+
+pub(super) fn run(global: &Global, args: &RunArgs) -> Exit {
+    let screen = Screen::new(!global.json);
+    super::start_log(global, &screen);
+    let (job, _) = match super::load_job(global) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
+    let progress = Progress::new(screen);
+    let options = RunOptions { follow: args.follow };
+    super::block_on(async {
+        let lake = match super::open_lake(&job) {
+            Ok(lake) => lake,
+            Err(error) => return super::pipeline_failed(global, &error.into()),
+        };
+        let stop = CancellationToken::new();
+        tokio::spawn(stop_on_signal(stop.clone()));
+        let (source, observer) = (super::source_of(&job), Arc::clone(&progress) as Arc<dyn pipeline::Observer>);
+        let environment = Environment { source, lake, clock: Arc::new(SystemClock), observer, stop };
+        let outcome = pipeline::run(&job, options, environment).await;
+        progress.clear();
+        match outcome {
+            Ok(outcome) if global.json => {
+                print_json(&outcome);
+                exit_of(&outcome)
+            }
+            Ok(outcome) => {
+                print(&summary(&job.name, &outcome));
+                exit_of(&outcome)
+            }
+            Err(error) => super::pipeline_failed(global, &error),
+        }
+    })
+}
+
+/// The first signal ends the run after the batch that is being applied, the second at once: both are safe.
+async fn stop_on_signal(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping after this batch; once more to stop at once");
+    stop.cancel();
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    std::process::exit(i32::from(Exit::Retry as u8));
 }
 
 /// What a run did: a line for each table, those that were taken out last, and where the job stands.

@@ -1,12 +1,38 @@
 //! `alluvium status`: where the job and each of its tables stand.
 
-use super::Exit;
+use super::output::{print, print_json};
 use super::text::{Align, bytes, count, duration, table, time};
-use crate::pipeline::{JobStatus, TableProgress, TableStatus};
+use super::{Exit, Global};
+use crate::clock::SystemClock;
+use crate::pipeline::{self, JobStatus, TableProgress, TableStatus};
 
 /// Shows where the job and its tables stand; asks the lake alone, not the source.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {}
+
+pub(super) fn run(global: &Global) -> Exit {
+    let (job, _) = match super::load_job(global) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
+    super::block_on(async {
+        let status = match super::open_lake(&job) {
+            Ok(lake) => pipeline::status(&job, &lake, &SystemClock).await,
+            Err(error) => Err(error.into()),
+        };
+        match status {
+            Ok(status) if global.json => {
+                print_json(&status);
+                exit_of(&status)
+            }
+            Ok(status) => {
+                print(&render(&status));
+                exit_of(&status)
+            }
+            Err(error) => super::pipeline_failed(global, &error),
+        }
+    })
+}
 
 /// The status for people.
 pub fn render(status: &JobStatus) -> String {

@@ -14,5 +14,5 @@ mod source;
 pub use content::{Content, assert_same};
 pub use job::{Outcome, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader};
-pub use server::{Flavor, Server};
+pub use server::{Flavor, PASSWORD, Server};
 pub use source::{server_position, source_content};

@@ -487,10 +487,11 @@ impl Decoder {
     fn xa_prepare(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
         let one_phase = Reader::new(body).u8()? != 0;
         if !one_phase {
-            for index in self.transaction.touched.clone() {
+            let touched = self.transaction.touched.clone();
+            self.roll_back()?;
+            for index in touched {
                 self.stop_index(index, XA_ADVICE.to_string())?;
             }
-            self.roll_back()?;
         }
         self.end_transaction(header)
     }

@@ -86,9 +86,11 @@ impl Tagged {
     /// field that must be understood, then each field's number and value.
     fn read(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        for _ in 0..3 {
-            variable(&mut reader)?;
+        variable(&mut reader)?;
+        if variable(&mut reader)? > body.len() as u64 {
+            return Err(Malformed::value("shorter than it tells"));
         }
+        variable(&mut reader)?;
         let mut tagged = Self::default();
         while !reader.is_empty() {
             match variable(&mut reader)? {
@@ -197,7 +199,7 @@ mod tests {
         let gtid = Some(Gtid::MySql { uuid, tag: "reload".into(), number: 1 });
         let expected = GtidEvent { gtid, commit_time_us: Some(1_796_051_764_287_394), begins: false };
         assert_eq!(GtidEvent::read_tagged(&body), expected);
-        for length in 0..40 {
+        for length in 0..body.len() {
             assert_eq!(GtidEvent::read_tagged(&body[..length]).gtid, Some(Gtid::Unknown), "{length}");
         }
     }

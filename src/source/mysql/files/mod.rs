@@ -208,5 +208,3 @@ impl ChangeStream for FileStream {
     }
 }
 
-#[cfg(test)]
-mod tests;

@@ -197,6 +197,14 @@ impl Decoder {
         self.flush()
     }
 
+    /// Gives up within the log: what was committed is handed out, the rest forgotten.
+    pub(crate) fn abandon(&mut self) {
+        self.payload = None;
+        self.roll_back_held();
+        // What cannot be handed out is read again after a restart.
+        let _ = self.hand_out(Vec::new());
+    }
+
     /// The file that the next event stands in.
     pub(crate) fn file(&self) -> &str {
         &self.here.file
@@ -233,10 +241,7 @@ impl Decoder {
     /// Turns a failure into the error that is told, once the rows before it have been handed out.
     fn settle(&mut self, result: Result<(), Failure>, header: Option<EventHeader>) -> Result<(), SourceError> {
         let Err(failure) = result else { return Ok(()) };
-        self.payload = None;
-        self.roll_back_held();
-        // What cannot be handed out any more is read again after a restart.
-        let _ = self.hand_out(Vec::new());
+        self.abandon();
         let kind = header.map_or("event".to_string(), |header| format!("event of type {}", header.kind));
         let place = format!("{}: {kind} that ends at {}", self.here.file, self.here.offset);
         let (kind, message) = match failure {

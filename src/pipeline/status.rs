@@ -91,11 +91,7 @@ fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
     status.lag = lag_us.map(|us| Duration::from_micros(us.unsigned_abs()));
 }
 
-async fn table_status(
-    lake: &Lake,
-    table: &TableId,
-    state: &TableState,
-) -> Result<TableStatus, PipelineError> {
+async fn table_status(lake: &Lake, table: &TableId, state: &TableState) -> Result<TableStatus, PipelineError> {
     let open = lake.open_table(table).await?;
     let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
     let progress = match (&state.stopped, &state.load) {

@@ -156,9 +156,20 @@ impl Decoder {
     /// As [`Self::feed`].
     pub fn flush(&mut self) -> Result<(), SourceError> {
         self.drain_payload(usize::MAX)?;
+        self.pass_headers();
         self.boundary_due |= !self.transaction.open;
         let result = self.hand_out(Vec::new());
         self.settle(result.map_err(Failure::from), None)
+    }
+
+    /// Between transactions, what has been read since the last one moves the boundary too: a new file begins
+    /// with events that belong to none.
+    fn pass_headers(&mut self) {
+        let is_between = self.is_between_transactions() && self.transaction.gtid.is_none();
+        let is_ahead = (self.here.number, self.here.offset) > (self.boundary.number, self.boundary.offset);
+        if is_between && is_ahead && self.format.is_some() {
+            self.boundary.clone_from(&self.here);
+        }
     }
 
     /// Values that were not taken over as they stand, for each table that has some, since the beginning. Rows
@@ -191,10 +202,15 @@ impl Decoder {
             let result = self.roll_back().and_then(|()| Ok(self.hand_out(Vec::new())?));
             return self.settle(result, None);
         }
-        if self.transaction.gtid.is_none() && self.format.is_some() {
-            self.boundary.clone_from(&self.here);
-        }
         self.flush()
+    }
+
+    /// Gives up within the log: what was committed is handed out, the rest forgotten.
+    pub(crate) fn abandon(&mut self) {
+        self.payload = None;
+        self.roll_back_held();
+        // What cannot be handed out is read again after a restart.
+        let _ = self.hand_out(Vec::new());
     }
 
     /// The file that the next event stands in.
@@ -233,10 +249,7 @@ impl Decoder {
     /// Turns a failure into the error that is told, once the rows before it have been handed out.
     fn settle(&mut self, result: Result<(), Failure>, header: Option<EventHeader>) -> Result<(), SourceError> {
         let Err(failure) = result else { return Ok(()) };
-        self.payload = None;
-        self.roll_back_held();
-        // What cannot be handed out any more is read again after a restart.
-        let _ = self.hand_out(Vec::new());
+        self.abandon();
         let kind = header.map_or("event".to_string(), |header| format!("event of type {}", header.kind));
         let place = format!("{}: {kind} that ends at {}", self.here.file, self.here.offset);
         let (kind, message) = match failure {
@@ -489,10 +502,11 @@ impl Decoder {
     fn xa_prepare(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
         let one_phase = Reader::new(body).u8()? != 0;
         if !one_phase {
-            for index in self.transaction.touched.clone() {
+            let touched = self.transaction.touched.clone();
+            self.roll_back()?;
+            for index in touched {
                 self.stop_index(index, XA_ADVICE.to_string())?;
             }
-            self.roll_back()?;
         }
         self.end_transaction(header)
     }

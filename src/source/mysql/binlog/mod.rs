@@ -32,3 +32,6 @@ pub use reader::{Malformed, Reader};
 pub fn file_number(name: &str) -> Option<u64> {
     name.rsplit_once('.')?.1.parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The tables that are captured, and which of them each table id of the log stands for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::buffer::RowBuffer;
@@ -47,7 +47,8 @@ pub struct Tables {
 impl Tables {
     pub fn new(filter: TableFilter, skip: HashSet<TableId>, schemas: HashMap<TableId, Arc<TableSchema>>) -> Self {
         let mut tables = Self { filter, skip, list: Vec::new(), by_name: HashMap::new(), maps: HashMap::new() };
-        for (id, schema) in schemas {
+        // In the order of their names, so that the same log gives the same events every time.
+        for (id, schema) in schemas.into_iter().collect::<BTreeMap<_, _>>() {
             let index = tables.index(&id);
             if let Some(table) = tables.list.get_mut(index) {
                 table.schema = Some(schema);

@@ -60,8 +60,7 @@ impl Log {
     }
 
     fn fail(&mut self, error: SourceError) {
-        // After an error of the decoder this one repeats it; after one of a file it hands out what is held.
-        let _ = self.decoder.flush();
+        self.decoder.abandon();
         self.failed = Some(error);
         self.ended = true;
     }
@@ -153,19 +152,23 @@ impl OpenFile {
         if left == 0 {
             return Ok(false);
         }
-        self.fill(HEADER_BYTES.min(left as usize))?;
+        let cut_off = |file: &LogFile, wanted: u64| {
+            let path = file.path.display();
+            let message = format!(
+                "{path} is cut off: its event at {begin} has {wanted} bytes or more, {left} are left; copy the file again"
+            );
+            SourceError::new(SourceErrorKind::Corrupt, message)
+        };
+        if left < HEADER_BYTES as u64 {
+            return Err(cut_off(&self.file, HEADER_BYTES as u64));
+        }
+        self.fill(HEADER_BYTES)?;
         let header = EventHeader::read(&self.event).map_err(|error| {
-            let text = format!("{}: event at {begin}: {error}", self.file.path.display());
-            SourceError::new(SourceErrorKind::Corrupt, text)
+            let message = format!("{}: event at {begin}: {error}", self.file.path.display());
+            SourceError::new(SourceErrorKind::Corrupt, message)
         })?;
         if u64::from(header.event_bytes) > left {
-            let message = format!(
-                "{} is cut off: its event of type {} at {begin} has {} bytes, {left} are left; copy the file again",
-                self.file.path.display(),
-                header.kind,
-                header.event_bytes
-            );
-            return Err(SourceError::new(SourceErrorKind::Corrupt, message));
+            return Err(cut_off(&self.file, u64::from(header.event_bytes)));
         }
         self.fill((header.event_bytes as usize).min(EVENT_BYTES_MAX))?;
         self.offset += u64::from(header.event_bytes);

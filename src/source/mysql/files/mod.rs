@@ -112,7 +112,7 @@ impl Source for BinlogFiles {
         let (number, offset) = from.position.order;
         if let Some(file) = files.iter().find(|file| file.number == number) {
             let length = log::length(file)?;
-            if offset <= length {
+            if offset <= length.max(FIRST_OFFSET) {
                 return Ok(());
             }
             let message = format!(

@@ -37,6 +37,9 @@ pub struct DecoderOptions {
     pub start: ResumePoint,
     /// See [`CHUNK_BYTES`].
     pub chunk_bytes: usize,
+    /// Rows are also handed out at the first end of a transaction at which there are so many: whoever wants
+    /// batches of few rows cannot cut finer than this.
+    pub chunk_rows: usize,
 }
 
 /// What is not a sequence of events that can be followed.
@@ -56,12 +59,13 @@ impl From<Malformed> for Failure {
 /// Turns the events of a log, fed one after the other, into changes.
 ///
 /// Rows of many small transactions are handed out together, one batch for each table and then one boundary:
-/// when [`DecoderOptions::chunk_bytes`] are held, when something must come straight after a boundary, or on
+/// when [`DecoderOptions::chunk_bytes`] or [`DecoderOptions::chunk_rows`] are held, when something must come straight after a boundary, or on
 /// [`Self::flush`]. A transaction larger than that comes in several batches before its boundary.
 pub struct Decoder {
     pub(super) tables: Tables,
     pub(super) keys: BTreeMap<String, Vec<String>>,
     chunk_bytes: usize,
+    chunk_rows: usize,
     pub(super) format: Option<FormatDescription>,
     /// The end of the event that is being read.
     pub(super) here: Mark,
@@ -74,6 +78,7 @@ pub struct Decoder {
     pub(super) boundary_due: bool,
     pub(super) stops_due: Vec<TableStopped>,
     pub(super) held_bytes: usize,
+    pub(super) held_rows: usize,
     pub(super) ready: VecDeque<SourceEvent>,
     pub(super) database_charsets: HashMap<String, String>,
     payload: Option<Payload>,
@@ -92,6 +97,7 @@ impl Decoder {
             tables: Tables::new(options.filter, options.skip, options.schemas),
             keys: options.keys,
             chunk_bytes: options.chunk_bytes.max(1),
+            chunk_rows: options.chunk_rows.max(1),
             format: None,
             here: start.clone(),
             transaction: Transaction::default(),
@@ -101,6 +107,7 @@ impl Decoder {
             boundary_due: false,
             stops_due: Vec::new(),
             held_bytes: 0,
+            held_rows: 0,
             ready: VecDeque::new(),
             database_charsets: HashMap::new(),
             payload: None,
@@ -479,7 +486,9 @@ impl Decoder {
             if !self.transaction.touched.contains(&index) {
                 self.transaction.touched.push(index);
             }
+            let rows_before = buffer.rows();
             self.held_bytes += buffer.append(format.kind, rows, budget)?;
+            self.held_rows += buffer.rows() - rows_before;
             if self.held_bytes >= self.chunk_bytes {
                 self.hand_out(Vec::new())?;
             }
@@ -527,7 +536,8 @@ impl Decoder {
         self.boundary_time_us = Some(time_us);
         self.boundary_due = true;
         self.tables.trim_maps();
-        if !self.stops_due.is_empty() || self.held_bytes >= self.chunk_bytes {
+        let is_chunk = self.held_bytes >= self.chunk_bytes || self.held_rows >= self.chunk_rows;
+        if !self.stops_due.is_empty() || is_chunk {
             let stops = std::mem::take(&mut self.stops_due);
             self.hand_out(stops.into_iter().map(SourceEvent::TableStopped).collect())?;
         }

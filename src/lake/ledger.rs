@@ -78,6 +78,8 @@ pub enum Work {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemaRecord {
     pub schema: TableSchema,
+    /// From here on the source's table has this schema: the end of the statement that made it.
+    pub position: SourcePosition,
     /// Added columns whose old rows get a value: name and value as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
@@ -354,7 +356,9 @@ mod tests {
     }
 
     fn new_table(name: &str, load: bool) -> Work {
-        Work::Schema { tables: vec![SchemaRecord { schema: table(name), defaults: Vec::new(), load }] }
+        Work::Schema {
+            tables: vec![SchemaRecord { schema: table(name), position: at(4).position, defaults: Vec::new(), load }],
+        }
     }
 
     fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {

@@ -18,10 +18,9 @@ impl Session<'_> {
         match &entry.work {
             Work::Begin | Work::Stop { .. } => {}
             Work::Schema { tables } => {
-                let tag = tag(&self.job.name, &entry);
                 let mut impossible = Vec::new();
                 for record in tables {
-                    impossible.extend(self.evolve_table(record, &tag).await?);
+                    impossible.extend(self.evolve_table(record, &entry).await?);
                 }
                 self.stop_tables(impossible).await?;
             }

@@ -7,7 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::lake::{CommitTag, LakeError, SchemaRecord, Work};
+use crate::lake::{LakeError, LedgerEntry, SchemaRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -75,7 +75,8 @@ impl Session<'_> {
             let known = self.state.tables.get(&schema.table);
             schema.version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
             let load = self.loads_rows() || self.options.resnapshot.contains(&schema.table);
-            records.push(SchemaRecord { schema, defaults: Vec::new(), load });
+            let position = self.position().position.clone();
+            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load });
         }
         self.schema_step(records).await
     }
@@ -87,7 +88,8 @@ impl Session<'_> {
         schema.version = known.map_or(1, |known| known.version + 1);
         // A table that the log shows without its CREATE TABLE had rows before.
         let load = known.is_none() && change.statement.is_none() && self.loads_rows();
-        let record = SchemaRecord { schema, defaults: change.defaults, load };
+        let (position, defaults) = (change.position.clone(), change.defaults);
+        let record = SchemaRecord { schema, position, defaults, load };
         if let Err(error) = apply::default_values(&record) {
             return self.stop_table(record.schema.table, change.position, error.to_string()).await;
         }
@@ -101,10 +103,9 @@ impl Session<'_> {
             commit_time_us: self.state.newest.commit_time_us,
         };
         let entry = self.enter(step).await?;
-        let tag = apply::tag(&self.job.name, &entry);
         let mut impossible = Vec::new();
         for record in &records {
-            impossible.extend(self.evolve_table(record, &tag).await?);
+            impossible.extend(self.evolve_table(record, &entry).await?);
         }
         self.leave(entry).await?;
         self.stop_tables(impossible).await
@@ -114,9 +115,10 @@ impl Session<'_> {
     pub(super) async fn evolve_table(
         &mut self,
         record: &SchemaRecord,
-        tag: &CommitTag,
+        entry: &LedgerEntry,
     ) -> Result<Option<(TableId, String)>, PipelineError> {
-        match self.apply.evolve(record, tag).await {
+        let tag = apply::tag(&self.job.name, entry).at(&record.position);
+        match self.apply.evolve(record, &tag).await {
             Ok(()) => Ok(None),
             Err(PipelineError::Lake(error @ (LakeError::ColumnType { .. } | LakeError::Changes { .. }))) => {
                 let advice = "move its Delta table away and load it again with: alluvium run --resnapshot";

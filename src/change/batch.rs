@@ -157,8 +157,13 @@ mod tests {
     fn batch(offsets: &[u64]) -> ChangeBatch {
         let column =
             Column { name: "id".into(), data_type: DataType::Int32, nullable: false, source_type: "int".into() };
-        let schema =
-            TableSchema { table: TableId::new("shop", "orders"), columns: vec![column], key: vec![0], version: 1 };
+        let schema = TableSchema {
+            table: TableId::new("shop", "orders"),
+            columns: vec![column],
+            key: vec![0],
+            default_charset: None,
+            version: 1,
+        };
         let schema = Arc::new(schema);
         let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));
         let spans = offsets.iter().enumerate();

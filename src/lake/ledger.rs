@@ -330,7 +330,13 @@ mod tests {
     }
 
     fn table(name: &str) -> TableSchema {
-        TableSchema { table: TableId::new("shop", name), columns: Vec::new(), key: vec![0], version: 1 }
+        TableSchema {
+            table: TableId::new("shop", name),
+            columns: Vec::new(),
+            key: vec![0],
+            default_charset: None,
+            version: 1,
+        }
     }
 
     fn ledger(store: &Arc<InMemory>) -> Ledger {

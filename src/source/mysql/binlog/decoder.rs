@@ -419,7 +419,7 @@ impl Decoder {
         if !self.tables.wants(&table) {
             return Ok(Target::Skip);
         }
-        let map = TableMap::read(&mut Reader::new(description))?;
+        let map = TableMap::read(&mut Reader::new(description), self.flavor())?;
         match self.prepare(&map)? {
             Ok(index) => Ok(Target::Table(index)),
             Err(reason) => {

@@ -2,6 +2,7 @@
 //!
 //! MySQL internals manual, "TABLE_MAP_EVENT"; `Table_map_log_event` for the optional metadata.
 
+use super::event::Flavor;
 use super::reader::{Malformed, Reader};
 use super::wire::{WireColumn, code};
 use crate::change::TableId;
@@ -44,7 +45,7 @@ impl TableMap {
     }
 
     /// Reads the body after the table id.
-    pub fn read(body: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub fn read(body: &mut Reader<'_>, flavor: Flavor) -> Result<Self, Malformed> {
         let table = Self::read_name(body)?;
         let count = body.length()?;
         if !(1..=COLUMNS_MAX).contains(&count) {
@@ -62,7 +63,7 @@ impl TableMap {
         let mut map = Self { table, columns, nullable, metadata, primary_key: None };
         while !body.is_empty() {
             let field = body.u8()?;
-            map.read_field(field, Reader::new(body.lenenc_bytes()?))?;
+            map.read_field(field, Reader::new(body.lenenc_bytes()?), flavor)?;
         }
         Ok(map)
     }
@@ -73,7 +74,8 @@ impl TableMap {
     }
 
     /// `enum Optional_metadata_field_type`. Fields that came later than these are skipped.
-    fn read_field(&mut self, field: u8, mut value: Reader<'_>) -> Result<(), Malformed> {
+    fn read_field(&mut self, field: u8, mut value: Reader<'_>, flavor: Flavor) -> Result<(), Malformed> {
+        let is_character = |wire: &WireColumn| is_character(wire, flavor);
         match field {
             1 => self.read_signs(&value),
             2 => self.read_default_collation(&mut value, is_character),
@@ -217,20 +219,23 @@ fn is_numeric(wire: &WireColumn) -> bool {
     )
 }
 
-/// The columns that the lists of collations count. Both servers count GEOMETRY, and MySQL 9 VECTOR, as the blobs
-/// that they are.
-fn is_character(wire: &WireColumn) -> bool {
-    matches!(
-        wire.code,
-        code::STRING
-            | code::VECTOR
-            | code::GEOMETRY
-            | code::VAR_STRING
-            | code::VARCHAR
-            | code::BLOB
-            | code::VARCHAR_COMPRESSED
-            | code::BLOB_COMPRESSED
-    )
+/// The columns that the lists of collations count. MariaDB counts GEOMETRY, and MySQL 9 VECTOR, as the blobs that
+/// they are.
+fn is_character(wire: &WireColumn, flavor: Flavor) -> bool {
+    let is_blob_in_disguise = match flavor {
+        Flavor::MariaDb => wire.code == code::GEOMETRY,
+        Flavor::MySql => wire.code == code::VECTOR,
+    };
+    is_blob_in_disguise
+        || matches!(
+            wire.code,
+            code::STRING
+                | code::VAR_STRING
+                | code::VARCHAR
+                | code::BLOB
+                | code::VARCHAR_COMPRESSED
+                | code::BLOB_COMPRESSED
+        )
 }
 
 fn is_enum_or_set(wire: &WireColumn) -> bool {

@@ -278,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_is_no_set_is_refused() {
-        for text in ["x", "0-1", "0-1-2-3", "a-1-2", A, &format!("{A}:"), &format!("{A}:0"), &format!("{A}:5-3"), "z:1"] {
+        for text in ["x", "0-1", "0-1-2-3", "a-1-2", A, &format!("{A}:"), &format!("{A}:0"), &format!("{A}:5-3"), "z:1"]
+        {
             assert!(text.parse::<GtidSet>().is_err(), "{text}");
         }
     }

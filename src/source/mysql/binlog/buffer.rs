@@ -65,7 +65,18 @@ impl RowBuffer {
         let bytes_per_row = builders.iter().map(|builder| builder.bytes_per_value()).sum();
         let (operations, spans) = (Vec::new(), Vec::new());
         let losses = Losses::default();
-        Self { schema, columns, builders, is_key, keys_end, bytes_per_row, operations, spans, committed_rows: 0, losses }
+        Self {
+            schema,
+            columns,
+            builders,
+            is_key,
+            keys_end,
+            bytes_per_row,
+            operations,
+            spans,
+            committed_rows: 0,
+            losses,
+        }
     }
 
     /// Whether rows of these columns can be added: the log still has the table as the builders expect it.

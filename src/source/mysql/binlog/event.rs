@@ -193,11 +193,7 @@ impl FormatDescription {
 /// If the event is not as long as its header says, or its bytes do not have its checksum.
 pub fn body<'a>(event: &'a [u8], header: &EventHeader, checksums: bool) -> Result<&'a [u8], Malformed> {
     if event.len() != header.event_bytes as usize {
-        return Err(Malformed::value(format!(
-            "{} bytes where its header says {}",
-            event.len(),
-            header.event_bytes
-        )));
+        return Err(Malformed::value(format!("{} bytes where its header says {}", event.len(), header.event_bytes)));
     }
     let mut reader = Reader::new(event);
     reader.take(HEADER_BYTES)?;

@@ -45,13 +45,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    pub fn new(
-        filter: TableFilter,
-        skip: HashSet<TableId>,
-        schemas: HashMap<TableId, Arc<TableSchema>>,
-    ) -> Self {
-        let mut tables =
-            Self { filter, skip, list: Vec::new(), by_name: HashMap::new(), maps: HashMap::new() };
+    pub fn new(filter: TableFilter, skip: HashSet<TableId>, schemas: HashMap<TableId, Arc<TableSchema>>) -> Self {
+        let mut tables = Self { filter, skip, list: Vec::new(), by_name: HashMap::new(), maps: HashMap::new() };
         // In the order of their names, so that the same log gives the same events every time.
         for (id, schema) in schemas.into_iter().collect::<BTreeMap<_, _>>() {
             let index = tables.index(&id);
@@ -101,7 +96,9 @@ impl Tables {
     /// All buffers that hold rows, with their tables' numbers.
     pub fn full_buffers(&mut self) -> impl Iterator<Item = (usize, &mut RowBuffer)> {
         let buffers = self.list.iter_mut().enumerate();
-        buffers.filter_map(|(index, table)| Some((index, table.buffer.as_mut()?))).filter(|(_, buffer)| buffer.rows() > 0)
+        buffers
+            .filter_map(|(index, table)| Some((index, table.buffer.as_mut()?)))
+            .filter(|(_, buffer)| buffer.rows() > 0)
     }
 
     /// Gives the table a schema; rows under its old one must have been handed out.

@@ -10,8 +10,16 @@ const SAVEPOINTS_MAX: usize = 10_000;
 /// The id of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gtid {
-    MySql { uuid: [u8; 16], tag: String, number: u64 },
-    MariaDb { domain: u32, server_id: u32, sequence: u64 },
+    MySql {
+        uuid: [u8; 16],
+        tag: String,
+        number: u64,
+    },
+    MariaDb {
+        domain: u32,
+        server_id: u32,
+        sequence: u64,
+    },
     /// Of a form that is not known: the set of what has been read is not known from here on.
     Unknown,
 }
@@ -192,10 +200,8 @@ mod tests {
     #[test]
     fn a_tagged_id_is_read_with_its_commit_time() {
         let uuid = *uuid::Uuid::parse_str("37d79d68-ecd0-11f1-b49b-02fc00000001").unwrap().as_bytes();
-        let body = hex(
-            "0278000000026e5d037502d0b103410322c503d1026d0204f10300000002\
-             0404060c72656c6f6164080c0a100c7fa29768e37f61061089041283120b",
-        );
+        let body = hex("0278000000026e5d037502d0b103410322c503d1026d0204f10300000002\
+             0404060c72656c6f6164080c0a100c7fa29768e37f61061089041283120b");
         let gtid = Some(Gtid::MySql { uuid, tag: "reload".into(), number: 1 });
         let expected = GtidEvent { gtid, commit_time_us: Some(1_796_051_764_287_394), begins: false };
         assert_eq!(GtidEvent::read_tagged(&body), expected);

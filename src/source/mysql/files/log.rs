@@ -5,9 +5,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use super::LogFile;
 use crate::change::ResumePoint;
-use crate::source::mysql::binlog::{
-    self, Decoder, EVENT_BYTES_MAX, EventHeader, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED,
-};
+use crate::source::mysql::binlog::{self, Decoder, EVENT_BYTES_MAX, EventHeader, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};
 use crate::source::{SourceError, SourceErrorKind, SourceEvent};
 
 /// Where the first event of a file begins: after the magic bytes.

@@ -307,9 +307,9 @@ fn enumeration(members: Vec<String>) -> Box<dyn ColumnBuilder> {
     Strings::boxed(move |cell, out| {
         let number = little_endian(cell);
         let Some(index) = number.checked_sub(1) else { return Ok(0) };
-        let member = members.get(index as usize).ok_or_else(|| {
-            Malformed::value(format!("member {number} of an ENUM that has {}", members.len()))
-        })?;
+        let member = members
+            .get(index as usize)
+            .ok_or_else(|| Malformed::value(format!("member {number} of an ENUM that has {}", members.len())))?;
         out.extend_from_slice(member.as_bytes());
         Ok(0)
     })
@@ -323,8 +323,7 @@ fn set(members: Vec<String>) -> Box<dyn ColumnBuilder> {
             return Err(Malformed::value(format!("members {bits:#x} of a SET that has {}", members.len())));
         }
         let mut comma = false;
-        for member in members.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1).map(|(_, member)| member)
-        {
+        for member in members.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1).map(|(_, member)| member) {
             if std::mem::replace(&mut comma, true) {
                 out.push(b',');
             }
@@ -368,7 +367,9 @@ fn address<const N: usize>(print: impl Fn([u8; N]) -> String + Send + 'static) -
     Strings::boxed(move |cell, out| {
         let mut bytes = [0; N];
         let known = bytes.get_mut(..cell.len());
-        known.ok_or_else(|| Malformed::value(format!("{} bytes where a value has {N}", cell.len())))?.copy_from_slice(cell);
+        known
+            .ok_or_else(|| Malformed::value(format!("{} bytes where a value has {N}", cell.len())))?
+            .copy_from_slice(cell);
         out.extend_from_slice(print(bytes).as_bytes());
         Ok(0)
     })

@@ -6,9 +6,7 @@ use arrow::array::{
     ArrayRef, ArrowPrimitiveType, BooleanArray, BooleanBufferBuilder, NullBufferBuilder, PrimitiveArray,
 };
 use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::{
-    DataType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-};
+use arrow::datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type};
 
 use super::{ColumnBuilder, Losses};
 use crate::source::mysql::binlog::reader::Malformed;

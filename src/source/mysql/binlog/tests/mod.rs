@@ -102,10 +102,10 @@ fn check_error(log: &LogWriter, kind: SourceErrorKind, words: &str) {
 
 #[test]
 fn small_transactions_come_as_one_batch_and_one_boundary() {
-    check("begin; a+1 x; commit; begin; a=1 x y; commit; begin; a-1; commit", &[
-        "Insert a 1 x, Update a 1 y, Delete a 1 -",
-        "boundary",
-    ]);
+    check(
+        "begin; a+1 x; commit; begin; a=1 x y; commit; begin; a-1; commit",
+        &["Insert a 1 x, Update a 1 y, Delete a 1 -", "boundary"],
+    );
 }
 
 #[test]
@@ -135,38 +135,31 @@ fn a_large_transaction_is_handed_out_before_its_end() {
 
 #[test]
 fn what_was_handed_out_is_discarded_by_a_rollback() {
-    check_chunks(1, "begin; a+1 x; commit; begin; a+2 x; a+3 x; rollback", &[
-        "Insert a 1 x",
-        "boundary",
-        "Insert a 2 x",
-        "Insert a 3 x",
-        "discard 0",
-        "boundary",
-    ]);
+    check_chunks(
+        1,
+        "begin; a+1 x; commit; begin; a+2 x; a+3 x; rollback",
+        &["Insert a 1 x", "boundary", "Insert a 2 x", "Insert a 3 x", "discard 0", "boundary"],
+    );
 }
 
 #[test]
 fn a_savepoint_keeps_what_came_before_it() {
     check("begin; a+1 x; savepoint s; a+2 x; b+1 x; to s; a+3 x; commit", &["Insert a 1 x, Insert a 3 x", "boundary"]);
-    check_chunks(1, "begin; a+1 x; savepoint s; a+2 x; b+1 x; to s; a+3 x; commit", &[
-        "Insert a 1 x",
-        "Insert a 2 x",
-        "Insert b 1 x",
-        "discard 1",
-        "Insert a 3 x",
-        "boundary",
-    ]);
+    check_chunks(
+        1,
+        "begin; a+1 x; savepoint s; a+2 x; b+1 x; to s; a+3 x; commit",
+        &["Insert a 1 x", "Insert a 2 x", "Insert b 1 x", "discard 1", "Insert a 3 x", "boundary"],
+    );
 }
 
 #[test]
 fn rows_that_are_handed_out_are_cut_at_savepoints() {
     // Two rows fill a chunk: the savepoint lies between them.
-    check_chunks(40, "begin; a+1 x; savepoint s; a+2 x; a+3 x; to s; commit", &[
-        "Insert a 1 x",
-        "Insert a 2 x, Insert a 3 x",
-        "discard 1",
-        "boundary",
-    ]);
+    check_chunks(
+        40,
+        "begin; a+1 x; savepoint s; a+2 x; a+3 x; to s; commit",
+        &["Insert a 1 x", "Insert a 2 x, Insert a 3 x", "discard 1", "boundary"],
+    );
 }
 
 #[test]
@@ -220,48 +213,39 @@ fn images_without_all_columns_take_their_table_out() {
     log.partial_images = true;
     log.run("a+2 x; commit");
     let events = run(&log, options(1 << 20)).unwrap();
-    let reasons: Vec<&str> = events.iter().filter_map(|event| match event {
-        SourceEvent::TableStopped(stopped) => Some(stopped.reason.as_str()),
-        _ => None,
-    })
-    .collect();
+    let reasons: Vec<&str> = events
+        .iter()
+        .filter_map(|event| match event {
+            SourceEvent::TableStopped(stopped) => Some(stopped.reason.as_str()),
+            _ => None,
+        })
+        .collect();
     assert_eq!(reasons.len(), 1);
     assert!(reasons[0].contains("binlog_row_image = FULL"), "{}", reasons[0]);
 }
 
 #[test]
 fn two_phase_transactions_take_their_tables_out() {
-    check("begin; a+1 x; commit; xa; a+2 x; b+2 x; prepare; begin; a+3 x; commit", &[
-        "Insert a 1 x",
-        "boundary",
-        "stopped a",
-        "stopped b",
-        "boundary",
-    ]);
+    check(
+        "begin; a+1 x; commit; xa; a+2 x; b+2 x; prepare; begin; a+3 x; commit",
+        &["Insert a 1 x", "boundary", "stopped a", "stopped b", "boundary"],
+    );
 }
 
 #[test]
 fn truncate_is_a_transaction_of_its_own() {
-    check("begin; a+1 x; commit; sql truncate table a; begin; a+2 x; commit", &[
-        "Insert a 1 x",
-        "boundary",
-        "Truncate a - -",
-        "boundary",
-        "Insert a 2 x",
-        "boundary",
-    ]);
+    check(
+        "begin; a+1 x; commit; sql truncate table a; begin; a+2 x; commit",
+        &["Insert a 1 x", "boundary", "Truncate a - -", "boundary", "Insert a 2 x", "boundary"],
+    );
 }
 
 #[test]
 fn a_statement_in_place_of_rows_takes_its_table_out() {
-    check("begin; a+1 x; b+1 x; commit; begin; sql insert into a values (2, 'x'); commit; begin; a+2 x; b+2 x; commit", &[
-        "Insert a 1 x",
-        "Insert b 1 x",
-        "boundary",
-        "stopped a",
-        "Insert b 2 x",
-        "boundary",
-    ]);
+    check(
+        "begin; a+1 x; b+1 x; commit; begin; sql insert into a values (2, 'x'); commit; begin; a+2 x; b+2 x; commit",
+        &["Insert a 1 x", "Insert b 1 x", "boundary", "stopped a", "Insert b 2 x", "boundary"],
+    );
 }
 
 #[test]

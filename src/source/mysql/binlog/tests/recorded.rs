@@ -83,71 +83,88 @@ fn numbers_keep_their_extremes() {
     let high = "127 0 32767 0 8388607 0 2147483647 0 9223372036854775807 0 0.001 0.0000000000 \
                 0.000000000000000000000000000001 -1.17549e-38 0.0 false 0 1 0 0.1 0";
     let nulls = "- ".repeat(18);
-    check_both("n", &[
-        &format!("Insert n 1 -128 255 {low}"),
-        &format!("Insert n 2 {high}"),
-        &format!("Insert n 3 {nulls}1901 - -"),
-        &format!("Update n 1 1 255 {low}"),
-        &format!("Delete n 2 {nulls}- - -"),
-        &format!("Insert n 10 {high}"),
-        &format!("Delete n 3 {nulls}- - -"),
-    ]);
+    check_both(
+        "n",
+        &[
+            &format!("Insert n 1 -128 255 {low}"),
+            &format!("Insert n 2 {high}"),
+            &format!("Insert n 3 {nulls}1901 - -"),
+            &format!("Update n 1 1 255 {low}"),
+            &format!("Delete n 2 {nulls}- - -"),
+            &format!("Insert n 10 {high}"),
+            &format!("Delete n 3 {nulls}- - -"),
+        ],
+    );
 }
 
 #[test]
 fn times_keep_every_digit_and_dates_that_are_none_become_null() {
-    check_both("d", &[
-        "Insert d x 2024-02-29 1000-01-01T00:00:00 9999-12-31T23:59:59.900 2024-01-02T03:04:05.670 \
+    check_both(
+        "d",
+        &[
+            "Insert d x 2024-02-29 1000-01-01T00:00:00 9999-12-31T23:59:59.900 2024-01-02T03:04:05.670 \
          2024-01-02T03:04:05.678 2024-01-02T03:04:05.678900 2024-01-02T03:04:05.678901 1970-01-01T00:00:01Z \
          2038-01-19T03:14:07.999Z 2024-01-02T03:04:05.678901Z -3020399000000 -100000 -1250000 3020398999000 \
          -45296789100 -10 -3020398999999",
-        "Insert d y - - - - - - - - - - 3020399000000 0 10000 -1000000 - 36672000010 3020398000001",
-    ]);
+            "Insert d y - - - - - - - - - - 3020399000000 0 10000 -1000000 - 36672000010 3020398000001",
+        ],
+    );
 }
 
 #[test]
 fn text_of_any_character_set_becomes_utf8_and_binary_is_padded() {
-    check_both("s", &[
-        "Insert s 01000000 ab é 日本 x y trail ｱ表 0001  ff00 ü'x x,z € 𝄞 ö",
-        "Insert s 00000001         00  b    ä",
-        "Insert s ffffffff - - - - - - - - - - - - - - -",
-        "Insert s 02000000 - - - - - - - - - -  - - - -",
-    ]);
+    check_both(
+        "s",
+        &[
+            "Insert s 01000000 ab é 日本 x y trail ｱ表 0001  ff00 ü'x x,z € 𝄞 ö",
+            "Insert s 00000001         00  b    ä",
+            "Insert s ffffffff - - - - - - - - - - - - - - -",
+            "Insert s 02000000 - - - - - - - - - -  - - - -",
+        ],
+    );
 }
 
 #[test]
 fn generated_columns_are_in_the_log_and_an_added_column_is_followed() {
-    check_both("v", &[
-        "Insert v 1 5 10 15 q",
-        "Update v 1 6 12 18 q",
-        "Delete v 1 - - - -",
-        "Insert v 7 7 14 21 -",
-        "Insert v 9 9 18 27 -",
-        "Insert v 20 1 2 3 - 1",
-    ]);
+    check_both(
+        "v",
+        &[
+            "Insert v 1 5 10 15 q",
+            "Update v 1 6 12 18 q",
+            "Delete v 1 - - - -",
+            "Insert v 7 7 14 21 -",
+            "Insert v 9 9 18 27 -",
+            "Insert v 20 1 2 3 - 1",
+        ],
+    );
 }
 
 #[test]
 fn a_key_that_changes_its_case_is_another_key() {
     check_both("ci", &["Insert ci a 1", "Delete ci a -", "Insert ci A 1", "Truncate ci - -", "Insert ci b 2"]);
     check_both("ctas", &["Insert ctas b 2"]);
-    check_both("g", &[
-        "Insert g 1 0101000000000000000000f03f0000000000000040 \
-         01020000000200000000000000000000000000000000000000000000000000f03f000000000000f03f",
-    ]);
+    check_both(
+        "g",
+        &["Insert g 1 0101000000000000000000f03f0000000000000040 \
+         01020000000200000000000000000000000000000000000000000000000000f03f000000000000f03f"],
+    );
 }
 
 #[test]
 fn types_of_one_server_only_are_read() {
     let (abc, x, e, z) = ("abc".repeat(200), "78".repeat(300), "é".repeat(300), "z".repeat(1000));
-    check("mariadb-types.000001", "m", &[
-        &format!(
-            "Insert m 123e4567-e89b-12d3-a456-426655440000 2001:db8::ff00:42:8329 1.2.3.4 {{\"a\": 1}} {abc} {x} {e} 3"
-        ),
-        "Insert m 00000000-0000-0000-0000-000000000001 :: 0.0.0.0 []   s 3",
-        "Insert m ffffffff-0000-0000-0000-000000000000 fe80:: 10.0.0.0 - - - - 3",
-        &format!("Insert m 01890a5d-ac96-774b-bcce-b302099a8057 ::1 0.0.0.1 1 {z}   3"),
-    ]);
+    check(
+        "mariadb-types.000001",
+        "m",
+        &[
+            &format!(
+                "Insert m 123e4567-e89b-12d3-a456-426655440000 2001:db8::ff00:42:8329 1.2.3.4 {{\"a\": 1}} {abc} {x} {e} 3"
+            ),
+            "Insert m 00000000-0000-0000-0000-000000000001 :: 0.0.0.0 []   s 3",
+            "Insert m ffffffff-0000-0000-0000-000000000000 fe80:: 10.0.0.0 - - - - 3",
+            &format!("Insert m 01890a5d-ac96-774b-bcce-b302099a8057 ::1 0.0.0.1 1 {z}   3"),
+        ],
+    );
     check("mysql-types.000001", "gipk", &["Insert gipk 1 5"]);
     check("mysql-types.000001", "fx", &["Insert fx 1 q"]);
     let document = decode(&read("mysql-types.000001")).rows["m"].join(", ");
@@ -162,17 +179,21 @@ fn types_of_one_server_only_are_read() {
 fn compressed_logs_give_what_plain_ones_do() {
     let (a, b, c, d) = ("a".repeat(200), "b".repeat(200), "c".repeat(200), "d".repeat(200));
     for file in ["mysql-compressed.000001", "mariadb-compressed.000001"] {
-        check(file, "c", &[
-            &format!("Insert c 1 {a} 1"),
-            &format!("Insert c 2 {b} 2"),
-            &format!("Insert c 3 {c} 3"),
-            &format!("Update c 1 {d} 1"),
-            &format!("Update c 2 {d} 2"),
-            "Delete c 3 - -",
-            &format!("Insert c 30 {c} 3"),
-            "Delete c 1 - -",
-            "Insert c 4 x 4",
-        ]);
+        check(
+            file,
+            "c",
+            &[
+                &format!("Insert c 1 {a} 1"),
+                &format!("Insert c 2 {b} 2"),
+                &format!("Insert c 3 {c} 3"),
+                &format!("Update c 1 {d} 1"),
+                &format!("Update c 2 {d} 2"),
+                "Delete c 3 - -",
+                &format!("Insert c 30 {c} 3"),
+                "Delete c 1 - -",
+                "Insert c 4 x 4",
+            ],
+        );
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod change;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod failpoint;
@@ -14,3 +15,4 @@ pub mod pipeline;
 pub mod query;
 pub mod schema;
 pub mod source;
+pub mod telemetry;

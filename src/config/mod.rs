@@ -16,7 +16,8 @@ mod yaml;
 pub use filter::{InvalidPattern, TableFilter};
 pub use job::*;
 pub use problem::{Mark, Problem, Problems};
-pub use schema::{json_schema, keys};
+pub use schema::{Key, json_schema, keys};
+pub use substitute::percent_decoded;
 
 use problem::Report;
 use read::FromNode;
@@ -75,8 +76,8 @@ pub fn parse(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(Job, Vec<Setting>), Problems> {
     let mut report = Report::default();
-    let raw = yaml::parse(text, environment, &mut report)
-        .and_then(|node| raw::RawJob::from_node(&node, "", &mut report));
+    let raw =
+        yaml::parse(text, environment, &mut report).and_then(|node| raw::RawJob::from_node(&node, "", &mut report));
     let Some(raw) = raw else { return Err(report.into_problems(file.to_path_buf())) };
     let around = check::Surroundings { folder, environment };
     match check::check(&raw, &around, &mut report) {

@@ -43,7 +43,7 @@ words! {
 /// The source; its keys depend on its `type`.
 #[derive(Debug)]
 pub(super) enum RawSource {
-    Mysql(RawMysql),
+    Mysql(Box<RawMysql>),
     BinlogFiles(RawBinlogFiles),
 }
 
@@ -174,7 +174,9 @@ impl FromNode for RawSource {
             return None;
         };
         match SourceKind::from_node(kind, &key_path(path, "type"), report)? {
-            SourceKind::Mysql | SourceKind::Mariadb => RawMysql::from_node(node, path, report).map(Self::Mysql),
+            SourceKind::Mysql | SourceKind::Mariadb => {
+                RawMysql::from_node(node, path, report).map(Box::new).map(Self::Mysql)
+            }
             SourceKind::BinlogFiles => RawBinlogFiles::from_node(node, path, report).map(Self::BinlogFiles),
         }
     }

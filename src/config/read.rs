@@ -17,19 +17,14 @@ pub(super) struct At<T> {
 }
 
 /// What a key of a mapping holds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) enum Field<T> {
     /// The key is not there, or has no value.
+    #[default]
     Missing,
     /// The key is there, and its problem has been reported.
     Invalid,
     Set(At<T>),
-}
-
-impl<T> Default for Field<T> {
-    fn default() -> Self {
-        Self::Missing
-    }
 }
 
 impl<T> Field<T> {

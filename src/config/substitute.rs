@@ -72,10 +72,13 @@ impl Text {
         if self.is_one_variable() {
             return self.text();
         }
-        self.parts.iter().map(|part| match part {
-            Part::Literal(text) => text.clone(),
-            Part::Variable(value) => percent_encoded(value),
-        }).collect()
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Literal(text) => text.clone(),
+                Part::Variable(value) => percent_encoded(value),
+            })
+            .collect()
     }
 
     /// Whether any of the text comes from the environment.
@@ -99,7 +102,9 @@ impl Part {
 fn variable(name: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(format!("`${{{name}}}`: write the name of an environment variable as ${{NAME}}, and $$ for a dollar sign"));
+        return Err(format!(
+            "`${{{name}}}`: write the name of an environment variable as ${{NAME}}, and $$ for a dollar sign"
+        ));
     }
     environment(name).ok_or_else(|| format!("the environment variable {name} is not set"))
 }
@@ -112,7 +117,7 @@ fn percent_encoded(text: &str) -> String {
 
 /// The bytes that `%XX` stand for put back; a `%` before anything else stands for itself. Bytes that are
 /// no UTF-8 come as U+FFFD.
-pub(super) fn percent_decoded(text: &str) -> String {
+pub fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('%') {

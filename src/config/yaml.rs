@@ -56,20 +56,23 @@ impl Value {
 
 /// The one document of `text`, or `None` after a problem that leaves no tree to look at.
 /// `environment` gives the values of `${NAME}`.
-pub(super) fn parse(
-    text: &str,
-    environment: &dyn Fn(&str) -> Option<String>,
-    report: &mut Report,
-) -> Option<Node> {
+pub(super) fn parse(text: &str, environment: &dyn Fn(&str) -> Option<String>, report: &mut Report) -> Option<Node> {
     let mut builder =
         Builder { parser: Parser::new_from_str(text), environment, report, anchors: HashMap::new(), nodes: 0 };
     match builder.document() {
         Ok(root) => Some(root),
         Err(stop) => {
-            report.add(stop.at, "", stop.message);
+            report.add(stop.at, "", stop.message + quotes_hint(text, stop.at));
             None
         }
     }
+}
+
+/// The usual reason why a line with a variable is not YAML: inside `{}` or `[]` a brace ends the value.
+fn quotes_hint(text: &str, at: Mark) -> &'static str {
+    let line = text.lines().nth(at.line - 1).unwrap_or_default();
+    let has_variable = line.contains("${") && !line.contains("\"${");
+    if has_variable { "; inside braces or brackets write variables in quotes: \"${NAME}\"" } else { "" }
 }
 
 /// A problem after which the rest of the file cannot be made sense of.
@@ -244,7 +247,7 @@ mod tests {
     /// The tree in a short notation, or the problems.
     fn check(text: &str, expected: &str) {
         let mut report = Report::default();
-        let node = parse(text, &|name| (name == "HOME").then(|| "/root".into()), &mut report);
+        let node = parse(text, &|name| (name == "HOME").then(|| "/here".into()), &mut report);
         let found = match node {
             Some(node) if report.is_empty() => show(&node),
             _ => report.into_problems("f".into()).to_string(),
@@ -267,18 +270,24 @@ mod tests {
 
     #[test]
     fn a_tree_has_the_shape_of_its_text() {
-        check("a: 1\nb: [x, 'y z', ~]\nc:\n  d: ${HOME}/x\n  e:\n", "{a:1 b:[x y z -] c:{d:/root/x e:-}}");
+        check("a: 1\nb: [x, 'y z', ~]\nc:\n  d: ${HOME}/x\n  e:\n", "{a:1 b:[x y z -] c:{d:/here/x e:-}}");
         check("a: &x {k: 1}\nb: *x\n", "{a:{k:1} b:{k:1}}");
     }
 
     #[test]
     fn every_problem_has_its_place() {
         check("", "f:1:1: is empty: start with `version: 1`");
-        check("a: 1\nb: 2\na: 3\nb: 4\n", "f:3:1 a: is there twice; the first is on line 1\nf:4:1 b: is there twice; the first is on line 2");
+        check(
+            "a: 1\nb: 2\na: 3\nb: 4\n",
+            "f:3:1 a: is there twice; the first is on line 1\nf:4:1 b: is there twice; the first is on line 2",
+        );
         check("a: 1\n---\nb: 2\n", "f:2:1: holds a second document (---): write one job to a file");
         check("a:\n  b: ${NOPE}\n", "f:2:6 a.b: the environment variable NOPE is not set");
         check("a: &x [*x]\n", "f:1:8 a[0]: refers to a value that it is part of");
-        check("a: !!int 3\n", "f:1:4 a: has the tag tag:yaml.org,2002:!int: tags have no meaning in a job file; leave it out");
+        check(
+            "a: !!int 3\n",
+            "f:1:4 a: has the tag tag:yaml.org,2002:!int: tags have no meaning in a job file; leave it out",
+        );
         check("? [a]\n: 1\n", "f:1:3: has a key that is not text");
     }
 
@@ -288,6 +297,15 @@ mod tests {
         assert!(parse("a: [1,\nb: 2\n", &|_| None, &mut report).is_none());
         let text = report.into_problems("f".into()).to_string();
         assert!(text.starts_with("f:2:") && text.contains("is not valid YAML"), "{text}");
+    }
+
+    #[test]
+    fn a_variable_without_quotes_inside_braces_is_explained() {
+        check(
+            "a: { b: ${HOME} }\n",
+            "f:1:10: is not valid YAML: while parsing a flow mapping, did not find expected ',' or '}'; inside braces \
+             or brackets write variables in quotes: \"${NAME}\"",
+        );
     }
 
     #[test]

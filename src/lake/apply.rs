@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use arrow::compute::not;
+use arrow::datatypes::SchemaRef;
 use deltalake::kernel::{Action, Add};
 use deltalake::protocol::DeltaOperation;
 use object_store::path::Path;
 use roaring::RoaringTreemap;
+use tokio::sync::mpsc;
 
 use super::commit::Attempt;
 use super::files::FileEntry;
 use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
-use crate::batch::{KeyedChanges, KeyedSlice};
+use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
 use crate::failpoint;
 
 /// How often a batch is located again because others committed in between. Someone who commits faster than
@@ -32,12 +34,24 @@ struct Staged {
 }
 
 /// What one commit changes in the list of files.
-struct FileChanges {
-    removed: Vec<Arc<FileEntry>>,
-    added: Vec<Add>,
+#[derive(Default)]
+pub(super) struct FileChanges {
+    pub removed: Vec<Arc<FileEntry>>,
+    /// New files, and old ones with another deletion vector.
+    pub added: Vec<Add>,
+    /// The new files among them, if they were made for this attempt alone.
+    pub new: NewFiles,
     /// New vectors by name, for the cache.
-    vectors: Vec<(String, Arc<RoaringTreemap>)>,
-    vector_file: Option<Path>,
+    pub vectors: Vec<(String, Arc<RoaringTreemap>)>,
+    pub vector_file: Option<Path>,
+}
+
+impl FileChanges {
+    pub fn actions(&self) -> impl Iterator<Item = Action> {
+        let now_ms = chrono::Utc::now().timestamp_millis();
+        let removes = self.removed.iter().map(move |file| Action::Remove(file.remove(now_ms)));
+        removes.chain(self.added.iter().cloned().map(Action::Add))
+    }
 }
 
 impl LakeTable {
@@ -46,12 +60,16 @@ impl LakeTable {
     /// again: what was committed after all is found by its transaction.
     ///
     /// # Errors
-    /// [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
-    pub async fn apply(&mut self, mut changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+    /// [`LakeError::Changes`] if `tag` has no transaction; [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
+    pub async fn apply(&mut self, changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
+        if tag.app_ids.is_empty() {
+            let what = "a batch without an application transaction could be applied twice".to_string();
+            return Err(LakeError::Changes { table: self.table.clone(), what });
+        }
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
-        let mut staged = self.stage(&mut changes).await?;
+        let mut staged = self.stage(changes).await?;
         for _ in 0..ATTEMPTS_MAX {
             let changes = self.plan(&staged).await?;
             match self.commit_changes(&staged, &changes, tag).await? {
@@ -68,24 +86,24 @@ impl LakeTable {
                 break;
             }
         }
-        // The version that these files were meant for is someone else's, so no late reply can bring them in.
-        abandon(self.store.as_ref(), &staged.new).await;
+        self.abandon(&staged.new).await;
         Ok(CommitOutcome::Conflict)
     }
 
     /// Reads the batch once: writes its rows, and locates their old versions.
-    async fn stage(&mut self, changes: &mut KeyedChanges) -> Result<Staged, LakeError> {
-        let schema = changes.schema.clone();
+    async fn stage(&mut self, changes: KeyedChanges) -> Result<Staged, LakeError> {
+        let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
-        let key = self.prober.space.names().map(str::to_string).collect();
-        let mut writer = DataWriter::new(self.table.clone(), self.store.clone(), self.arrow_schema(), key);
+        let mut writer = self.writer(self.arrow_schema());
         let mut located = Located::default();
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
-        while let Some(slice) = self.next_slice(changes)? {
-            if !changes.truncate {
+        let mut slices = slices(changes);
+        while let Some(slice) = slices.recv().await {
+            let slice = slice.map_err(LakeError::batch(&self.table))?;
+            if !truncate {
                 if keys.bytes() > keys_max {
                     let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
                     self.prober.locate(&self.files, &Arc::new(full.finish()), &mut located).await?;
@@ -99,11 +117,12 @@ impl LakeTable {
         let keys = Arc::new(keys.finish());
         self.prober.locate(&self.files, &keys, &mut located).await?;
         let new = writer.finish().await?;
-        Ok(Staged { truncate: changes.truncate, new, located, keys: once.then_some(keys) })
+        Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
     }
 
-    fn next_slice(&self, changes: &mut KeyedChanges) -> Result<Option<KeyedSlice>, LakeError> {
-        changes.next_slice().map_err(|source| LakeError::Batch { table: self.table.clone(), source })
+    pub(super) fn writer(&self, schema: SchemaRef) -> DataWriter {
+        let key = self.prober.space.names().map(str::to_string).collect();
+        DataWriter::new(self.table.clone(), self.store.clone(), schema, key, self.lake.layout())
     }
 
     /// The batch was reduced by its own key; by another key the table would get doubled rows.
@@ -125,10 +144,9 @@ impl LakeTable {
 
     /// Decides what becomes of each file, and writes the deletion vectors.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
-        let mut changes =
-            FileChanges { removed: Vec::new(), added: staged.new.adds.clone(), vectors: Vec::new(), vector_file: None };
+        let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
-            changes.removed = self.files.values().cloned().collect();
+            changes.removed = self.all_files();
             return Ok(changes);
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
@@ -162,9 +180,6 @@ impl LakeTable {
         changes: &FileChanges,
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
-        let now_ms = chrono::Utc::now().timestamp_millis();
-        let removes = changes.removed.iter().map(|file| Action::Remove(file.remove(now_ms)));
-        let actions = removes.chain(changes.added.iter().cloned().map(Action::Add)).collect();
         let tag = tag
             .clone()
             .with_info("alluvium.rows_upserted", staged.new.rows)
@@ -178,12 +193,11 @@ impl LakeTable {
             not_matched_by_source_predicates: Vec::new(),
         };
         failpoint::hit(failpoint::COMMIT_BEFORE);
-        let attempt = self.commit(actions, operation, &tag).await?;
+        let attempt = self.commit(changes.actions().collect(), operation, &tag).await?;
         failpoint::hit(failpoint::COMMIT_AFTER);
         Ok(attempt)
     }
 
-    /// Brings the list of files and the caches to the committed version.
     fn finish(&mut self, staged: &Staged, changes: FileChanges) -> Result<CommitSummary, LakeError> {
         let summary = CommitSummary {
             version: self.version(),
@@ -191,8 +205,14 @@ impl LakeTable {
             rows_deleted: staged.located.rows_deleted,
             files_added: staged.new.adds.len() as u64,
             files_touched: changes.removed.len() as u64,
-            bytes_written: staged.new.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum(),
+            bytes_written: staged.new.bytes(),
         };
+        self.adopt(changes)?;
+        Ok(summary)
+    }
+
+    /// Brings the list of files and the caches to the committed version.
+    pub(super) fn adopt(&mut self, changes: FileChanges) -> Result<(), LakeError> {
         for file in &changes.removed {
             self.files.remove(&file.add.path);
             if let Some(vector) = &file.add.deletion_vector {
@@ -206,7 +226,16 @@ impl LakeTable {
             let bytes = rows.serialized_size();
             self.prober.vector_cache.put(&name, rows, bytes);
         }
-        Ok(summary)
+        Ok(())
+    }
+
+    /// Deletes new files after someone else took the version that they were meant for: no late reply can bring them
+    /// in. Files that came in all the same (their reply was lost) stay.
+    pub(super) async fn abandon(&self, new: &NewFiles) {
+        let live = new.adds.iter().any(|add| self.files.contains_key(&add.path));
+        if !live {
+            abandon(self.store.as_ref(), new).await;
+        }
     }
 
     async fn drop_vectors(&self, changes: &FileChanges) {
@@ -217,4 +246,19 @@ impl LakeTable {
             tracing::debug!(path = %path, error = %error, "unused deletion vectors stay");
         }
     }
+}
+
+/// Reads slices on a thread that may wait for the disk, one ahead of the writer.
+fn slices(mut changes: KeyedChanges) -> mpsc::Receiver<Result<KeyedSlice, BatchError>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::task::spawn_blocking(move || {
+        while let Some(slice) = changes.next_slice().transpose() {
+            let failed = slice.is_err();
+            // A receiver that is gone has met an error of its own.
+            if sender.blocking_send(slice).is_err() || failed {
+                break;
+            }
+        }
+    });
+    receiver
 }

@@ -90,10 +90,11 @@ mod tests {
                 cache.put(name, Arc::new(()), *bytes);
             }
         }
-        let mut names: Vec<_> = cache.lock().entries.keys().cloned().collect();
+        let inner = cache.lock();
+        let mut names: Vec<_> = inner.entries.keys().cloned().collect();
         names.sort();
         assert_eq!(names, kept);
-        assert_eq!(cache.lock().bytes, cache.lock().entries.values().map(|entry| entry.bytes).sum::<usize>());
+        assert_eq!(inner.bytes, inner.entries.values().map(|entry| entry.bytes).sum::<usize>());
     }
 
     #[test]

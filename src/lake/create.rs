@@ -9,7 +9,8 @@ use crate::schema::TableSchema;
 
 impl Lake {
     /// Makes the Delta table of a source table, empty, or opens it if it is there. A creation whose reply was lost is
-    /// found again. An existing table is not changed, whatever its columns: [`LakeTable::evolve`] does that.
+    /// found again. An existing table is not changed, whatever its columns: [`LakeTable::evolve`] does that. The tag's
+    /// transactions are recorded, so none of them may be that of a batch which is still to be applied.
     ///
     /// # Errors
     /// [`LakeError::OtherTable`] if the folder holds another table.

@@ -23,6 +23,9 @@ const VECTOR_BYTES_MAX: usize = 256 << 20;
 /// The z85 form of a UUID.
 const ENCODED_UUID_BYTES: usize = 20;
 
+/// A file in a store.
+type Location = (Arc<dyn ObjectStore>, Path);
+
 /// Reads and writes one table's deletion vectors.
 pub(super) struct VectorStore {
     pub table: TableId,
@@ -89,7 +92,7 @@ impl VectorStore {
     }
 
     /// Where the vector's file is; `None` for one that is in the log itself.
-    fn location(&self, vector: &DeletionVectorDescriptor) -> Result<Option<(Arc<dyn ObjectStore>, Path)>, LakeError> {
+    fn location(&self, vector: &DeletionVectorDescriptor) -> Result<Option<Location>, LakeError> {
         let text = &vector.path_or_inline_dv;
         match vector.storage_type {
             StorageType::Inline => Ok(None),

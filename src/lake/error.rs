@@ -47,14 +47,14 @@ pub enum LakeError {
         what: &'static str,
         file: String,
         #[source]
-        source: ParquetError,
+        source: Box<ParquetError>,
     },
     #[error("table {table}: could not {what}")]
     Arrow {
         table: TableId,
         what: &'static str,
         #[source]
-        source: ArrowError,
+        source: Box<ArrowError>,
     },
     #[error("table {table}: {file} is damaged: {reason}")]
     Damaged { table: TableId, file: String, reason: String },
@@ -81,7 +81,7 @@ pub enum LakeError {
     Batch {
         table: TableId,
         #[source]
-        source: BatchError,
+        source: Box<BatchError>,
     },
 }
 
@@ -89,10 +89,8 @@ impl LakeError {
     /// How to meet the error; only retry and exit-code rules ask.
     pub fn kind(&self) -> LakeErrorKind {
         match self {
-            Self::Store { .. }
-            | Self::Delta { .. }
-            | Self::Task { .. }
-            | Self::Parquet { source: ParquetError::External(_), .. } => LakeErrorKind::Unavailable,
+            Self::Parquet { source, .. } if matches!(**source, ParquetError::External(_)) => LakeErrorKind::Unavailable,
+            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } => LakeErrorKind::Unavailable,
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
             | Self::OtherTable { .. }
@@ -119,7 +117,12 @@ impl LakeError {
 
     pub(super) fn arrow(table: &TableId, what: &'static str) -> impl Fn(ArrowError) -> Self {
         let table = table.clone();
-        move |source| Self::Arrow { table: table.clone(), what, source }
+        move |source| Self::Arrow { table: table.clone(), what, source: Box::new(source) }
+    }
+
+    pub(super) fn batch(table: &TableId) -> impl FnOnce(BatchError) -> Self {
+        let table = table.clone();
+        move |source| Self::Batch { table, source: Box::new(source) }
     }
 
     pub(super) fn parquet<'a>(
@@ -127,6 +130,6 @@ impl LakeError {
         what: &'static str,
         file: &'a str,
     ) -> impl Fn(ParquetError) -> Self + 'a {
-        move |source| Self::Parquet { table: table.clone(), what, file: file.to_string(), source }
+        move |source| Self::Parquet { table: table.clone(), what, file: file.to_string(), source: Box::new(source) }
     }
 }

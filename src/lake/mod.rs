@@ -15,6 +15,7 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
+mod rewrite;
 mod schema;
 mod state;
 mod stats;

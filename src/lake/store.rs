@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use deltalake::logstore::{LogStoreRef, StorageConfig, default_logstore, object_store_factories};
 use object_store::local::LocalFileSystem;
-use object_store::path::{Path, PathPart};
+use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode};
 use url::Url;
 
 use super::LakeError;
+use super::write::{LAYOUT, Layout};
 use crate::change::TableId;
 use crate::config::LakeConfig;
 
@@ -25,6 +26,7 @@ pub struct Lake {
     /// Rooted at the lake.
     store: Arc<dyn ObjectStore>,
     memory_bytes: usize,
+    layout: Layout,
 }
 
 impl Lake {
@@ -35,6 +37,11 @@ impl Lake {
     /// [`LakeError::Location`] for a URL that is neither `file` nor `s3`, or options that the store refuses.
     pub fn open(config: &LakeConfig) -> Result<Self, LakeError> {
         let location = |reason: String| LakeError::Location { location: config.url.to_string(), reason };
+        if config.url.path().contains(if config.url.scheme() == "file" { "%25" } else { "%" }) {
+            let reason = "Delta's readers cannot find deletion vectors below a path with percent signs, or outside \
+                          local disks with blanks or letters beyond ASCII";
+            return Err(location(reason.into()));
+        }
         let host_store: Arc<dyn ObjectStore> = match config.url.scheme() {
             "file" => {
                 let folder = config.url.to_file_path().map_err(|()| location("it is not a local path".into()))?;
@@ -55,7 +62,7 @@ impl Lake {
         }
         let prefix = Path::from_url_path(root.path()).unwrap_or_default();
         let lake_store = Arc::new(PrefixStore::new(store.clone(), prefix));
-        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT }
+        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT, layout: LAYOUT }
     }
 
     /// Bounds what the work on one table may hold: keys, footers, pages in flight and rows being encoded.
@@ -98,10 +105,19 @@ impl Lake {
     /// The URL of a table's folder; ends in a slash.
     pub fn table_url(&self, table: &TableId) -> Url {
         let mut url = self.root.clone();
-        // The percent signs of encoded names are characters of the store's path: a URL escapes them again.
-        let escaped = table_path(table).as_ref().replace('%', "%25");
-        url.set_path(&format!("{}{escaped}/", self.root.path()));
+        url.set_path(&format!("{}{}/", self.root.path(), table_path(table)));
         url
+    }
+
+    /// Other sizes of files, row groups and pages: small tables then have many.
+    #[cfg(test)]
+    pub(super) fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -134,7 +150,37 @@ fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
     Ok(store)
 }
 
-/// The folder of a table below the lake's root: `<database>/<table>`, each name as one percent-encoded segment.
+/// The folder of a table below the lake's root: `<database>/<table>`. ASCII letters, digits, `_`, `-` and inner dots
+/// stay; each other byte becomes `!` and two hexadecimal digits. (Percent signs, and all that a URL escapes with
+/// them, are decoded once too often or not at all by Delta's own readers, depending on the store.)
 pub fn table_path(table: &TableId) -> Path {
-    [PathPart::from(table.database.as_str()), PathPart::from(table.table.as_str())].into_iter().collect()
+    Path::from(format!("{}/{}", escaped(&table.database), escaped(&table.table)))
+}
+
+fn escaped(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for (index, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && index > 0) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("!{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: (&str, &str), path: &str) {
+        assert_eq!(table_path(&TableId::new(names.0, names.1)).as_ref(), path);
+    }
+
+    #[test]
+    fn names_become_folders_that_no_other_name_has() {
+        check(("shop", "orders_2-x"), "shop/orders_2-x");
+        check(("..", "a/b"), "!2e./a!2fb");
+        check(("a b%", "täble^!1"), "a!20b!25/t!c3!a4ble!5e!211");
+    }
 }

@@ -130,13 +130,16 @@ impl LakeTable {
         self.state.snapshot().arrow_schema()
     }
 
-    /// Reads on from the log to its newest version.
+    /// Reads on from the log to its newest version. After an error the table is as it was before.
     pub async fn reload(&mut self) -> Result<(), LakeError> {
-        let updated = self.state.update(self.log_store.as_ref(), None).await;
-        self.transactions.clear();
+        let mut state = self.state.clone();
+        let updated = state.update(self.log_store.as_ref(), None).await;
         updated.map_err(LakeError::delta(&self.table, "read on in its log"))?;
-        check_ours(&self.lake, &self.table, &self.state)?;
-        self.files = files::load(self.state.snapshot(), &self.log_store, &self.prober.space, &self.files).await?;
+        check_ours(&self.lake, &self.table, &state)?;
+        let files = files::load(state.snapshot(), &self.log_store, &self.prober.space, &self.files).await?;
+        // Together, or a plan would be made of one version's files for another version.
+        (self.state, self.files) = (state, files);
+        self.transactions.clear();
         Ok(())
     }
 

@@ -21,14 +21,25 @@ use super::{LakeError, stats};
 use crate::change::TableId;
 use crate::failpoint;
 
-/// A file is closed once it holds this many bytes: large enough for scans, small enough to be rewritten in seconds.
-const FILE_BYTES: usize = 256 << 20;
-/// Rows per row group at most: the unit in which readers share work.
-const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Encoded bytes per row group at most: what the writer holds in memory until a row group is complete.
-const ROW_GROUP_BYTES: usize = 32 << 20;
-/// Rows per page at most: the unit in which keys are looked up.
-const PAGE_ROWS: usize = 8_192;
+/// How data files are cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    /// A file is closed once it holds this many bytes.
+    pub file_bytes: usize,
+    /// Rows per row group at most.
+    pub row_group_rows: usize,
+    /// Encoded bytes per row group at most.
+    pub row_group_bytes: usize,
+    /// Rows per page at most.
+    pub page_rows: usize,
+}
+
+/// Files large enough for scans and small enough to be rewritten in seconds; row groups that readers can share work
+/// by, and that bound what the writer holds until one is complete; pages in which a key is soon found.
+pub(super) const LAYOUT: Layout =
+    Layout { file_bytes: 256 << 20, row_group_rows: 1 << 20, row_group_bytes: 32 << 20, page_rows: 8_192 };
+/// The Parquet writer looks at its limits each time it has taken this many rows.
+const WRITE_ROWS: usize = 1_024;
 /// One part of an upload; smaller files go in one request.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
@@ -40,6 +51,7 @@ pub(super) struct DataWriter {
     /// The columns of the files: those of the Delta table.
     schema: SchemaRef,
     key: Vec<String>,
+    layout: Layout,
     open: Option<OpenFile>,
     done: Vec<Add>,
     rows: u64,
@@ -57,9 +69,22 @@ pub(super) struct NewFiles {
     pub rows: u64,
 }
 
+impl NewFiles {
+    /// Size of the files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum()
+    }
+}
+
 impl DataWriter {
-    pub fn new(table: TableId, store: Arc<dyn ObjectStore>, schema: SchemaRef, key: Vec<String>) -> Self {
-        Self { table, store, schema, key, open: None, done: Vec::new(), rows: 0 }
+    pub fn new(
+        table: TableId,
+        store: Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        key: Vec<String>,
+        layout: Layout,
+    ) -> Self {
+        Self { table, store, schema, key, layout, open: None, done: Vec::new(), rows: 0 }
     }
 
     /// Writes the rows of a slice that are not deleted. Slices come in key order.
@@ -75,7 +100,7 @@ impl DataWriter {
         let written = open.writer.write(rows).await;
         written.map_err(LakeError::parquet(&self.table, "write", open.path.as_ref()))?;
         self.rows += rows.num_rows() as u64;
-        if open.writer.bytes_written() + open.writer.in_progress_size() >= FILE_BYTES {
+        if open.writer.bytes_written() + open.writer.in_progress_size() >= self.layout.file_bytes {
             self.close_file().await?;
         }
         Ok(())
@@ -91,7 +116,7 @@ impl DataWriter {
         let failed = LakeError::parquet(&self.table, "start", path.as_ref());
         let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES);
         let options = ArrowWriterOptions::new()
-            .with_properties(properties(&self.schema, &self.key).map_err(&failed)?)
+            .with_properties(properties(&self.schema, &self.key, self.layout).map_err(&failed)?)
             .with_skip_arrow_metadata(true);
         let writer = AsyncArrowWriter::try_new_with_options(upload, self.schema.clone(), options).map_err(&failed)?;
         drop(failed);
@@ -130,14 +155,19 @@ pub(super) async fn abandon(store: &dyn ObjectStore, files: &NewFiles) {
 
 /// How a table's files are encoded. Key columns have page statistics and no dictionary; whole numbers of an ascending
 /// key are stored as small differences.
-fn properties(schema: &SchemaRef, key: &[String]) -> Result<WriterProperties, parquet::errors::ParquetError> {
+fn properties(
+    schema: &SchemaRef,
+    key: &[String],
+    layout: Layout,
+) -> Result<WriterProperties, parquet::errors::ParquetError> {
     let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by(concat!("alluvium ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
-        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_max_row_group_row_count(Some(layout.row_group_rows))
+        .set_max_row_group_bytes(Some(layout.row_group_bytes))
+        .set_data_page_row_count_limit(layout.page_rows)
+        .set_write_batch_size(layout.page_rows.min(WRITE_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for name in key {
         let column = ColumnPath::new(vec![name.clone()]);

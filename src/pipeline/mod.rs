@@ -26,7 +26,7 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
-pub use status::{JobStatus, TableProgress, TableStatus, status};
+pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
 
 /// How a run behaves.
 #[derive(Debug, Clone, Copy, Default)]

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{Environment, PipelineError};
+use super::PipelineError;
 use crate::change::{SourceIdentity, TableId};
+use crate::clock::Clock;
 use crate::config::Job;
-use crate::lake::{JobState, Ledger, LoadState, TableState};
+use crate::lake::{JobState, Lake, Ledger, LoadState, TableState};
 
 /// Where a job stands.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -49,12 +50,12 @@ pub enum TableProgress {
 ///
 /// # Errors
 /// A lake that cannot be read.
-pub async fn status(job: &Job, environment: &Environment) -> Result<JobStatus, PipelineError> {
-    let ledger = Ledger::new(environment.lake.store(), &job.name, Uuid::nil());
+pub async fn status(job: &Job, lake: &Lake, clock: &dyn Clock) -> Result<JobStatus, PipelineError> {
+    let ledger = Ledger::new(lake.store(), &job.name, Uuid::nil());
     let state = ledger.load().await?;
     let mut status = JobStatus {
         job: job.name.clone(),
-        lake: environment.lake.root().to_string(),
+        lake: lake.root().to_string(),
         identity: None,
         sequence: 0,
         position: None,
@@ -63,13 +64,22 @@ pub async fn status(job: &Job, environment: &Environment) -> Result<JobStatus, P
         tables: Vec::new(),
     };
     if let Some(state) = state {
-        let now_us = environment.clock.unix_us();
-        fill(&mut status, &state, now_us);
+        fill(&mut status, &state, clock.unix_us());
         for (table, table_state) in &state.tables {
-            status.tables.push(table_status(environment, table, table_state).await?);
+            status.tables.push(table_status(lake, table, table_state).await?);
         }
     }
     Ok(status)
+}
+
+/// The source tables that the job's lake holds.
+///
+/// # Errors
+/// A ledger that cannot be read.
+pub async fn tables(job: &Job, lake: &Lake) -> Result<Vec<TableId>, PipelineError> {
+    let state = Ledger::new(lake.store(), &job.name, Uuid::nil()).load().await?;
+    let captured = state.into_iter().flat_map(|state| state.tables).filter(|(_, table)| table.schema.is_some());
+    Ok(captured.map(|(table, _)| table).collect())
 }
 
 fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
@@ -81,12 +91,8 @@ fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
     status.lag = lag_us.map(|us| Duration::from_micros(us.unsigned_abs()));
 }
 
-async fn table_status(
-    environment: &Environment,
-    table: &TableId,
-    state: &TableState,
-) -> Result<TableStatus, PipelineError> {
-    let open = environment.lake.open_table(table).await?;
+async fn table_status(lake: &Lake, table: &TableId, state: &TableState) -> Result<TableStatus, PipelineError> {
+    let open = lake.open_table(table).await?;
     let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
     let progress = match (&state.stopped, &state.load) {
         (Some(stopped), _) => {

@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
+use deltalake::errors::DeltaTableError;
 
 use super::names::similar;
 
@@ -47,7 +48,7 @@ pub enum QueryError {
     )]
     OutOfMemory,
     #[error(
-        "the file {path} is gone from the lake: vacuum has removed the data of this version; query a newer version"
+        "the file {path} is gone from the lake; where vacuum removed the data of an old version, query a newer one"
     )]
     FileGone { path: String },
     #[error("the lake could not be read ({doing}): {source}")]
@@ -100,14 +101,22 @@ fn out_of_memory(error: &DataFusionError) -> bool {
 fn missing_file(error: &DataFusionError) -> Option<String> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
-        let store = current.downcast_ref::<object_store::Error>();
-        let boxed = current.downcast_ref::<Box<object_store::Error>>().map(|inner| &**inner);
-        if let Some(object_store::Error::NotFound { path, .. }) = store.or(boxed) {
-            return Some(path.clone());
+        if let Some(path) = missing_here(current) {
+            return Some(path);
         }
         cause = current.source();
     }
     missing_file_in(&error.to_string())
+}
+
+fn missing_here(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let store = error.downcast_ref::<object_store::Error>();
+    let boxed = error.downcast_ref::<Box<object_store::Error>>().map(|inner| &**inner);
+    match (store.or(boxed), error.downcast_ref::<DeltaTableError>()) {
+        (Some(object_store::Error::NotFound { path, .. }), _) => Some(path.clone()),
+        (_, Some(DeltaTableError::KernelError(delta_kernel::Error::FileNotFound(path)))) => Some(path.clone()),
+        _ => None,
+    }
 }
 
 /// The engine's Parquet reader hands on the text of the store's error alone.

@@ -23,7 +23,8 @@ use super::QueryError;
 /// How a result is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Aligned columns with a head and a count of rows; characters that control a terminal are escaped.
+    /// Aligned columns with a head and a count of rows; a value of several
+    /// lines takes as many; other characters that control a terminal are escaped.
     Table,
     /// RFC 4180 with a head line and `\n` line ends.
     Csv,
@@ -212,13 +213,19 @@ impl<'a> TableWriter<'a> {
         Ok(self.out.write_all(b"+\n")?)
     }
 
+    /// Writes a row, on as many lines as its tallest value has.
     fn line(&mut self, cells: &[String]) -> Result<(), QueryError> {
-        for ((cell, right), widest) in cells.iter().zip(&self.right).zip(self.widths.iter().flatten()) {
-            let space = " ".repeat(widest.saturating_sub(width(cell)));
-            let (before, behind) = if *right { (space.as_str(), "") } else { ("", space.as_str()) };
-            write!(self.out, "| {before}{cell}{behind} ")?;
+        let height = cells.iter().map(|cell| cell.lines().count()).max().unwrap_or(0).max(1);
+        for line in 0..height {
+            for ((cell, right), widest) in cells.iter().zip(&self.right).zip(self.widths.iter().flatten()) {
+                let text = cell.lines().nth(line).unwrap_or_default();
+                let space = " ".repeat(widest.saturating_sub(width(text)));
+                let (before, behind) = if *right { (space.as_str(), "") } else { ("", space.as_str()) };
+                write!(self.out, "| {before}{text}{behind} ")?;
+            }
+            self.out.write_all(b"|\n")?;
         }
-        Ok(self.out.write_all(b"|\n")?)
+        Ok(())
     }
 
     fn finish(mut self, rows: u64) -> Result<(), QueryError> {
@@ -233,14 +240,15 @@ impl<'a> TableWriter<'a> {
     }
 }
 
+/// The letters of the longest line.
 fn width(text: &str) -> usize {
-    text.chars().count()
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-/// Line ends and other control characters as escapes: a value must not move a terminal's cursor.
+/// Control characters but line ends as escapes: a value must not move a terminal's cursor.
 fn escaped(text: &str) -> String {
     let one = |letter: char| {
-        if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() }
+        if letter.is_control() && letter != '\n' { letter.escape_default().to_string() } else { letter.to_string() }
     };
     text.chars().map(one).collect()
 }

@@ -243,4 +243,49 @@ mod tests {
     fn the_information_schema_is_not_looked_up_in_the_lake() {
         check("SELECT * FROM Information_Schema.TABLES", "SELECT * FROM \"information_schema\".\"tables\"");
     }
+
+    #[test]
+    fn no_order_of_words_makes_the_reader_panic() {
+        use rand::{Rng, SeedableRng, rngs::StdRng};
+        const WORDS: [&str; 28] = [
+            "SELECT",
+            "FROM",
+            "orders",
+            "people",
+            "VERSION",
+            "TIMESTAMP",
+            "SYSTEM_TIME",
+            "AS",
+            "OF",
+            "FOR",
+            "12",
+            "'2026-01-31'",
+            "WITH",
+            "RECURSIVE",
+            "(",
+            ")",
+            ",",
+            "*",
+            "orders@v3",
+            "a@t",
+            "@",
+            "\"x@v1\"",
+            "JOIN",
+            "ON",
+            "UNION",
+            ";",
+            "'",
+            ".",
+        ];
+        const SEED: u64 = 7;
+        let names = LakeNames::new([TableId::new("shop", "orders"), TableId::new("crm", "people")]);
+        let mut random = StdRng::seed_from_u64(SEED);
+        for _ in 0..5000 {
+            let length = random.random_range(0..20);
+            let words: Vec<&str> = (0..length).map(|_| WORDS[random.random_range(0..WORDS.len())]).collect();
+            let Ok(tokens) = Tokens::read(&words.join(" ")) else { continue };
+            let Ok(mut statement) = tokens.parse() else { continue };
+            let _ = Relations::resolve(&mut statement, &names, &Spelling::default(), &tokens.travelled);
+        }
+    }
 }

@@ -90,7 +90,7 @@ impl Session {
     pub async fn sql(&self, sql: &str) -> Result<QueryResult, QueryError> {
         let tokens = Tokens::read(sql)?;
         let statement = tokens.parse()?;
-        if let Some(answer) = show::answer(&statement, &tokens, &self.names, &self.reader).await? {
+        if let Some(answer) = show::answer(&statement, &self.names, &self.reader).await? {
             return Ok(answer);
         }
         check_reads_only(&statement)?;

@@ -11,16 +11,15 @@ use datafusion::sql::sqlparser::ast::{
     ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement,
 };
 
+use super::QueryError;
 use super::names::LakeNames;
 use super::relations::parts_of;
 use super::session::QueryResult;
 use super::tables::{LakeReader, OpenTable};
-use super::{QueryError, statement::Tokens};
 
 /// The answer to a statement that asks for names only; `None` for a statement of another kind.
 pub(super) async fn answer(
     statement: &Statement,
-    tokens: &Tokens,
     names: &LakeNames,
     reader: &LakeReader,
 ) -> Result<Option<QueryResult>, QueryError> {
@@ -35,10 +34,6 @@ pub(super) async fn answer(
         Statement::ExplainTable { table_name, .. } => columns(&parts_of(table_name), names, reader).await?,
         _ => return Ok(None),
     };
-    // AS OF is folded into the name of a table; where DESCRIBE has none, it would be lost.
-    if tokens.travelled.len() > 1 {
-        return Err(QueryError::AsOfMisplaced);
-    }
     let schema = batch.schema();
     let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), futures::stream::iter([Ok(batch)]));
     Ok(Some((schema, Box::pin(stream))))

@@ -172,6 +172,41 @@ async fn versions_of_one_table_are_joined_and_used_in_subqueries_and_with() {
 }
 
 #[tokio::test]
+async fn versions_stand_wherever_a_table_can_stand() {
+    let lake = Lake::new().await;
+    for (sql, expected) in [
+        ("SELECT count(*) n FROM (orders VERSION AS OF 1 a JOIN orders b ON a.id = b.id)", "n 2"),
+        ("SELECT count(*) n FROM orders@v0 a, orders VERSION AS OF 1 AS b, customers", "n 4"),
+        ("SELECT id FROM orders@v0 UNION ALL SELECT Id FROM customers ORDER BY ID", "id 1 1 2"),
+        ("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM orders@v1 x WHERE x.id = o.id) ORDER BY id", "id 1 2"),
+        ("SELECT (SELECT max(id) FROM orders VERSION AS OF 2) - max(id) AS grown FROM orders@v0", "grown 2"),
+        (
+            "WITH RECURSIVE up AS (SELECT 1 AS k UNION ALL SELECT k + 1 FROM up WHERE k < 3) SELECT sum(K) s FROM Up",
+            "s 6",
+        ),
+        ("SELECT o.* FROM orders@v0 AS o", "id,total,note 1,1.50,"),
+        ("SELECT orders.* FROM orders VERSION AS OF 0", "id,total,note 1,1.50,"),
+    ] {
+        lake.check(sql, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn an_old_version_has_its_old_columns() {
+    let lake = Lake::new().await;
+    let schema = deltalake::kernel::StructField::new("City", deltalake::kernel::DataType::STRING, true);
+    lake.delta("shop/Customers").await.add_columns().with_fields([schema]).await.unwrap();
+    lake.check("SELECT * FROM customers ORDER BY id LIMIT 1", "Id,FullName,City 1,Ann,").await;
+    lake.check("SELECT * FROM customers@v0 ORDER BY id LIMIT 1", "Id,FullName 1,Ann").await;
+    lake.check("SELECT count(n.CITY) c FROM customers n JOIN customers@v0 o USING (id)", "c 0").await;
+    lake.check(
+        "SELECT city FROM customers@v0",
+        "error: the query can't be run: no column city; there are: Id, FullName (text is written in single quotes)",
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_time_means_the_newest_version_that_is_not_later() {
     let lake = Lake::new().await;
     for (time, expected) in [
@@ -397,15 +432,16 @@ async fn json_has_one_object_a_line_with_every_digit() {
 async fn a_table_is_aligned_and_counted_and_control_characters_are_escaped() {
     let batch = RecordBatch::try_from_iter_with_nullable([
         ("id", Arc::new(Int64Array::from(vec![1, 100])) as ArrayRef, true),
-        ("name", Arc::new(StringArray::from(vec![Some("a\u{1b}[31m\n"), None])) as ArrayRef, true),
+        ("name", Arc::new(StringArray::from(vec![Some("a\u{1b}[31m\nb"), None])) as ArrayRef, true),
     ])
     .unwrap();
-    let expected = "+-----+---------------+\n\
-                    |  id | name          |\n\
-                    +-----+---------------+\n\
-                    |   1 | a\\u{1b}[31m\\n |\n\
-                    | 100 | NULL          |\n\
-                    +-----+---------------+\n\
+    let expected = "+-----+-------------+\n\
+                    |  id | name        |\n\
+                    +-----+-------------+\n\
+                    |   1 | a\\u{1b}[31m |\n\
+                    |     | b           |\n\
+                    | 100 | NULL        |\n\
+                    +-----+-------------+\n\
                     2 rows\n";
     check_output(batch, Format::Table, expected).await;
     let none = RecordBatch::new_empty(Arc::new(Schema::new(vec![Field::new(

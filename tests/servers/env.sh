@@ -32,7 +32,7 @@ keep() {
     reader=$!
   fi
   local state=slow
-  local give_up=$((SECONDS + 60))
+  local give_up=$((SECONDS + ${START_SECONDS_MAX:-60}))
   while [ $SECONDS -lt $give_up ]; do
     kill -0 "$server" 2>/dev/null || { state=ended; break; }
     if $READY >/dev/null 2>&1; then state=ready; break; fi
@@ -48,10 +48,10 @@ keep() {
     kill -9 "$server" 2>/dev/null || true
     [ -e "$directory/closed" ] || tail -20 "$log" >&2
   fi
-  [ -z "$reader" ] || { pkill -P "$reader" || true; kill "$reader" || true; } 2>/dev/null
+  [ -z "$reader" ] || { pkill -P "$reader"; kill "$reader"; wait "$reader"; } 2>/dev/null || true
   [ -z "${REMOVE:-}" ] || [ ! -e "$directory/closed" ] || rm -rf "$directory"
   case $state in
     ended) die "the server ended at once, see $log" ;;
-    slow) die "the server did not start within 60 s, see $log" ;;
+    slow) die "the server did not start within ${START_SECONDS_MAX:-60} s, see $log" ;;
   esac
 }

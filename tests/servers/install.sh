@@ -1,7 +1,7 @@
 #!/bin/bash
-# install.sh [mariadb] [mysql] [s3] [duckdb] [spark]
+# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [spark]
 # Puts the servers and readers that the tests need onto this machine, once: what is there already is left alone.
-# Without arguments: all of them. Debian and Ubuntu; as root, or with sudo where a package is missing.
+# Without arguments: all servers and readers (`build` is what cargo needs beside Rust). Debian and Ubuntu; as root, or with sudo where a package is missing.
 # Everything but distribution packages goes into ALLUVIUM_CACHE (default ~/.cache/alluvium).
 # Packages come from the mirrors that this machine's apt and pip are configured for.
 set -euo pipefail
@@ -80,6 +80,11 @@ private_root() {
   mv "$root" "$MYSQL_ROOT"
 }
 
+install_build() {
+  command -v cargo >/dev/null || die "cargo is missing: install Rust 1.95 or newer"
+  command -v cc >/dev/null && command -v make >/dev/null || apt_install build-essential
+}
+
 install_mysql() {
   if ! "$MYSQL_ROOT/usr/sbin/mysqld" --no-defaults --version >/dev/null 2>&1; then
     apt_install patchelf debian-archive-keyring
@@ -135,13 +140,14 @@ install_duckdb() { venv duckdb-venv duckdb==1.5.5 duckdb-extension-delta==1.5.5;
 
 install_spark() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
-  venv spark-venv jsoniq
+  # jsoniq brings Spark and Delta Lake; the others are what a Spark Connect client needs.
+  venv spark-venv jsoniq grpcio grpcio-status googleapis-common-protos pyarrow
 }
 
 [ $# -gt 0 ] || set -- mariadb mysql s3 duckdb spark
 for part in "$@"; do
   case $part in
-    mariadb | mysql | s3 | duckdb | spark) "install_$part" ;;
-    *) die "unknown part '$part'; there are: mariadb mysql s3 duckdb spark" ;;
+    build | mariadb | mysql | s3 | duckdb | spark) "install_$part" ;;
+    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb spark" ;;
   esac
 done

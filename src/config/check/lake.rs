@@ -76,7 +76,8 @@ impl Checker<'_> {
             }
             let is_secret = is_secret(&name);
             if is_secret && !value.value.has_variable() {
-                let message = format!("is a secret in clear: put it into an environment variable and write `{typed}: ${{NAME}}`");
+                let message =
+                    format!("is a secret in clear: put it into an environment variable and write `{typed}: ${{NAME}}`");
                 self.report.add(value.at, &value.path, message);
             }
             let shown = if is_secret { format!("(from {})", value.value.typed()) } else { value.value.text() };

@@ -80,12 +80,7 @@ impl Checker<'_> {
         }
     }
 
-    fn password(
-        &mut self,
-        field: &Field<RawPassword>,
-        address: Option<&Address>,
-        job: Option<&str>,
-    ) -> Option<Secret> {
+    fn password(&mut self, field: &Field<RawPassword>, address: Option<&Address>, job: Option<&str>) -> Option<Secret> {
         const KEY: &str = "source.password";
         let in_url = address.and_then(|address| address.password.clone());
         match field {
@@ -152,8 +147,7 @@ impl Checker<'_> {
     fn snapshot(&mut self, field: &Field<RawSnapshot>) -> SnapshotConfig {
         let none = RawSnapshot::default();
         let raw = field.set().map_or(&none, |snapshot| &snapshot.value);
-        let mode =
-            self.value("source.snapshot.mode", &raw.mode, SnapshotWord::Initial, |word| word.word().into());
+        let mode = self.value("source.snapshot.mode", &raw.mode, SnapshotWord::Initial, |word| word.word().into());
         let rows = self.value("source.snapshot.split_rows", &raw.split_rows, RowsOrAuto::Auto, |rows| match rows {
             RowsOrAuto::Auto => format!("auto ({SPLIT_ROWS_DEFAULT})"),
             RowsOrAuto::Rows(rows) => rows.to_string(),
@@ -276,9 +270,14 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_loopback() {
-        for (host, expected) in
-            [("localhost", true), ("127.0.0.1", true), ("127.1.2.3", true), ("::1", true), ("db", false), ("10.0.0.1", false)]
-        {
+        for (host, expected) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("127.1.2.3", true),
+            ("::1", true),
+            ("db", false),
+            ("10.0.0.1", false),
+        ] {
             assert_eq!(is_loopback(host), expected, "{host}");
         }
     }

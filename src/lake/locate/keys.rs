@@ -158,7 +158,7 @@ fn is_integer(data_type: &DataType) -> bool {
 fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConverter, LakeError> {
     let schema =
         TableSchema { table: table.clone(), columns: columns.to_vec(), key: (0..columns.len()).collect(), version: 1 };
-    key_converter(&schema).map_err(|source| LakeError::Batch { table: table.clone(), source })
+    key_converter(&schema).map_err(LakeError::batch(table))
 }
 
 /// Collects the keys of slices.

@@ -161,4 +161,4 @@ pub(super) fn vector_name(vector: &deltalake::kernel::DeletionVectorDescriptor) 
 }
 
 /// The footer of an open data file.
-type Footer = Arc<ArrowReaderMetadata>;
+pub(super) type Footer = Arc<ArrowReaderMetadata>;

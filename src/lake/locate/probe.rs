@@ -146,7 +146,7 @@ impl<'a> Statistics<'a> {
 
     /// The row ranges within a row group whose pages may hold a key; all of it where that cannot be told.
     fn pages(&self, group: usize, rows: usize, keys: &KeySet) -> Result<Vec<Range<usize>>, LakeError> {
-        let whole = vec![0..rows];
+        let whole = std::iter::once(0..rows).collect();
         let Some((mins, maxs, starts)) = self.page_bounds(group) else { return Ok(whole) };
         let ranges = self.prober.space.ranges(&mins, &maxs)?;
         if ranges.len() != starts.len() {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
+use futures::TryStreamExt;
 use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::output::{Format, write};
-use super::super::{QueryLimits, Session};
+use super::super::{QueryError, QueryLimits, Session};
 use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
 use crate::lake::{CommitOutcome, CommitTag, Lake, LakeTable};
@@ -79,9 +81,15 @@ async fn change(table: &mut LakeTable, model: &mut Model, random: &mut StdRng, s
     table.version()
 }
 
+const LAKE_URL: &str = "memory:///lake/";
+
 /// A lake in memory whose one table went through random batches, and what it held at each version.
 async fn lake() -> (Session, BTreeMap<i64, Model>) {
-    let lake = Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), Arc::new(InMemory::new()));
+    lake_in(Arc::new(InMemory::new())).await
+}
+
+async fn lake_in(store: Arc<InMemory>) -> (Session, BTreeMap<i64, Model>) {
+    let lake = Lake::with_store(url::Url::parse(LAKE_URL).unwrap(), store);
     let mut table = lake.create_table(&schema(), &tag(0)).await.unwrap();
     let mut random = StdRng::seed_from_u64(SEED);
     let mut model = Model::new();
@@ -137,6 +145,21 @@ async fn filters_limits_and_joins_of_versions_see_live_rows_only() {
 
 fn counted(model: &Model) -> String {
     format!("{},{}", model.len(), model.keys().next().unwrap())
+}
+
+#[tokio::test]
+async fn a_missing_vector_is_told_like_missing_data_and_never_read_as_no_deletes() {
+    let store = Arc::new(InMemory::new());
+    let (session, _) = lake_in(Arc::clone(&store)).await;
+    let files: Vec<_> = store.list(None).try_collect().await.unwrap();
+    for file in files.iter().filter(|file| file.location.as_ref().ends_with(".bin")) {
+        store.delete(&file.location).await.unwrap();
+    }
+    let error = match session.sql("SELECT * FROM orders").await {
+        Ok((_, stream)) => write(stream, Format::Csv, &mut Vec::new()).await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(matches!(error, QueryError::FileGone { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -152,9 +152,20 @@ impl Decoder {
     /// As [`Self::feed`].
     pub fn flush(&mut self) -> Result<(), SourceError> {
         self.drain_payload(usize::MAX)?;
+        self.pass_headers();
         self.boundary_due |= !self.transaction.open;
         let result = self.hand_out(Vec::new());
         self.settle(result.map_err(Failure::from), None)
+    }
+
+    /// Between transactions, what has been read since the last one moves the boundary too: a new file begins
+    /// with events that belong to none.
+    fn pass_headers(&mut self) {
+        let is_between = self.is_between_transactions() && !self.transaction.announced;
+        let is_ahead = (self.here.number, self.here.offset) > (self.boundary.number, self.boundary.offset);
+        if is_between && is_ahead && self.format.is_some() {
+            self.boundary.clone_from(&self.here);
+        }
     }
 
     /// Values that were not taken over as they stand, for each table that has some, since the beginning. Rows
@@ -186,9 +197,6 @@ impl Decoder {
             // The rest is still to be written, or never will be.
             let result = self.roll_back().and_then(|()| Ok(self.hand_out(Vec::new())?));
             return self.settle(result, None);
-        }
-        if self.transaction.gtid.is_none() && self.format.is_some() {
-            self.boundary.clone_from(&self.here);
         }
         self.flush()
     }

@@ -96,6 +96,7 @@ impl Decoder {
         if self.transaction.open {
             return Err(Malformed::value("a transaction begins within another").into());
         }
+        self.transaction.announced = true;
         self.transaction.gtid = event.gtid;
         self.transaction.commit_time_us = event.commit_time_us;
         self.transaction.open = event.begins;

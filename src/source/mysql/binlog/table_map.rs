@@ -235,10 +235,17 @@ fn is_numeric(wire: &WireColumn) -> bool {
     )
 }
 
+/// The columns that the lists of collations count. MySQL 9 counts VECTOR among them, as the blob that it is.
 fn is_character(wire: &WireColumn) -> bool {
     matches!(
         wire.code,
-        code::STRING | code::VAR_STRING | code::VARCHAR | code::BLOB | code::VARCHAR_COMPRESSED | code::BLOB_COMPRESSED
+        code::STRING
+            | code::VECTOR
+            | code::VAR_STRING
+            | code::VARCHAR
+            | code::BLOB
+            | code::VARCHAR_COMPRESSED
+            | code::BLOB_COMPRESSED
     )
 }
 

@@ -93,8 +93,8 @@ fn text_type(size: TextSize, charset: String) -> ColumnType {
 fn text_kind(bytes: u64) -> TextKind {
     match bytes {
         0..=0xFF => TextKind::TinyText,
-        0..=0xFFFF => TextKind::Text,
-        0..=0xFF_FFFF => TextKind::MediumText,
+        0x100..=0xFFFF => TextKind::Text,
+        0x1_0000..=0xFF_FFFF => TextKind::MediumText,
         _ => TextKind::LongText,
     }
 }

@@ -129,6 +129,8 @@ fn other_changes_of_a_table_are_told_in_words() {
     );
     check("drop database `shop`", "drop database shop");
     check("truncate t", "truncate shop.t");
+    check("truncate table 1x.2", "truncate 1x.2");
+    check("truncate table `1`.2e3", "truncate 1.2e3");
     check("TRUNCATE TABLE other . t", "truncate other.t");
     check("alter database character set = utf8mb4", "charset shop utf8mb4");
     check("create database if not exists x default charset utf8", "charset x utf8mb3");
@@ -143,6 +145,7 @@ fn columns_are_added_with_what_old_rows_hold() {
     );
     check("alter table t add c int default -1 after id", r#"add shop.t v2 [("c", Some("-1"))]"#);
     check("/*!50100 alter table t add c date not null */", r#"add shop.t v2 [("c", None)]"#);
+    check("alter table t add c double default .5", r#"add shop.t v2 [("c", Some(".5"))]"#);
     check("alter table `t`add`c`int", r#"add shop.t v2 [("c", None)]"#);
     assert!(short("alter online table t add c uuid not null", true).contains("00000000-0000"));
     assert_eq!(short("alter table t /*M! add c int */", true), r#"add shop.t v2 [("c", None)]"#);

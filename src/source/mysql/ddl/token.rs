@@ -32,10 +32,17 @@ pub(super) enum TokenError {
 /// # Errors
 /// If a string, name or comment has no end.
 pub(super) fn tokens<'a>(statement: &'a str, context: &Context<'_>) -> Result<Vec<Token<'a>>, TokenError> {
-    let mut lexer = Lexer { rest: statement, mode: context.sql_mode, mariadb: context.mariadb, after_dot: false };
+    let mut lexer = Lexer {
+        rest: statement,
+        mode: context.sql_mode,
+        mariadb: context.mariadb,
+        after_dot: false,
+        after_name: false,
+    };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.next()? {
         lexer.after_dot = token == Token::Symbol('.');
+        lexer.after_name = matches!(token, Token::Word(_) | Token::Name(_));
         tokens.push(token);
         if tokens.len() == TOKENS_MAX {
             break;
@@ -50,6 +57,8 @@ struct Lexer<'a> {
     mariadb: bool,
     /// What follows a point is a name, also if it looks like a number.
     after_dot: bool,
+    /// A point straight after a name is not the beginning of a number.
+    after_name: bool,
 }
 
 fn is_word(character: char) -> bool {
@@ -58,14 +67,16 @@ fn is_word(character: char) -> bool {
 
 impl<'a> Lexer<'a> {
     fn next(&mut self) -> Result<Option<Token<'a>>, TokenError> {
+        let length = self.rest.len();
         self.skip_comments()?;
+        let in_name = self.after_name && self.rest.len() == length;
         let Some(first) = self.rest.chars().next() else { return Ok(None) };
         let token = match first {
             '`' => Token::Name(self.quoted('`', false)?),
             '"' if self.mode.ansi_quotes => Token::Name(self.quoted('"', false)?),
             '\'' | '"' => Token::Text(self.quoted(first, !self.mode.no_backslash_escapes)?),
             digit if digit.is_ascii_digit() && !self.after_dot => self.number_or_word(),
-            '.' if self.rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit()) && !self.after_word() => {
+            '.' if !in_name && self.rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit()) => {
                 let end = self.rest.find(|c: char| c != '.' && !c.is_ascii_digit());
                 Token::Number(self.cut(end.unwrap_or(self.rest.len())))
             }
@@ -76,11 +87,6 @@ impl<'a> Lexer<'a> {
             }
         };
         Ok(Some(token))
-    }
-
-    /// Names are never followed by a fraction, and numbers that begin with a point only come after a space or a sign.
-    fn after_word(&self) -> bool {
-        self.after_dot
     }
 
     fn cut(&mut self, length: usize) -> &'a str {

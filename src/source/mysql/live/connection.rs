@@ -68,21 +68,19 @@ impl Session {
     }
 
     async fn prepare(&mut self) -> Result<(), SourceError> {
-        self.run(&format!(
-            "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', autocommit = 1, sql_select_limit = DEFAULT, \
-             net_read_timeout = {NET_TIMEOUT_SECONDS}, net_write_timeout = {NET_TIMEOUT_SECONDS}"
-        ))
-        .await?;
-        // A server may be set to READ UNCOMMITTED, where a SELECT sees what is rolled back later.
-        self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
         let version = self.value("SELECT VERSION()").await?.unwrap_or_default();
         if version.contains("MariaDB") {
             self.flavor = Flavor::MariaDb;
         }
-        self.run(match self.flavor {
-            Flavor::MySql => "SET max_execution_time = 0",
-            Flavor::MariaDb => "SET max_statement_time = 0",
-        })
+        // A server may be set to READ UNCOMMITTED, where a SELECT sees what is rolled back later.
+        let own_names = match self.flavor {
+            Flavor::MySql => "max_execution_time = 0, transaction_isolation = 'REPEATABLE-READ'",
+            Flavor::MariaDb => "max_statement_time = 0, tx_isolation = 'REPEATABLE-READ'",
+        };
+        self.run(&format!(
+            "SET NAMES utf8mb4, time_zone = '+00:00', sql_mode = '', autocommit = 1, sql_select_limit = DEFAULT, \
+             net_read_timeout = {NET_TIMEOUT_SECONDS}, net_write_timeout = {NET_TIMEOUT_SECONDS}, {own_names}"
+        ))
         .await
     }
 

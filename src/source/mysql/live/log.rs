@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Session, text_literal};
 use crate::change::{ResumePoint, SourceIdentity, SourcePosition};
-use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::binlog::{Flavor, file_number};
 use crate::source::{SourceError, SourceErrorKind};
 
 /// How long transactions that are in the log may take to become visible. Semi-synchronous replication holds
@@ -33,7 +33,7 @@ impl Coordinates {
     }
 
     fn position(&self) -> SourcePosition {
-        let number = self.file.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let number = file_number(&self.file).unwrap_or(0);
         SourcePosition { order: (number, self.offset), text: format!("{}:{}", self.file, self.offset) }
     }
 }
@@ -79,13 +79,13 @@ pub(super) async fn gtid_mode_is_on(session: &mut Session) -> Result<bool, Sourc
 
 async fn mysql_head(session: &mut Session) -> Result<ResumePoint, SourceError> {
     for _ in 0..QUIET_TRIES {
-        let (before, _) = written(session).await?;
+        let before = written(session).await?;
         if !gtid_mode_is_on(session).await? {
             return Ok(ResumePoint { position: before.position(), gtid_set: None });
         }
         await_commits(session).await?;
         let executed = executed_set(session).await?;
-        let (after, _) = written(session).await?;
+        let after = written(session).await?;
         let later = if after == before { Some(Vec::new()) } else { gtids_from(session, &before, &after).await? };
         if let Some(later) = later {
             let gtid_set = subtract(session, &executed, &later).await?;
@@ -96,9 +96,9 @@ async fn mysql_head(session: &mut Session) -> Result<ResumePoint, SourceError> {
     Err(SourceError::new(SourceErrorKind::Unavailable, message))
 }
 
-/// Where the next event will be written, and MySQL's set of executed transactions. Transactions before that
-/// place may not be visible yet: they are written first and committed by the engine after.
-pub(super) async fn written(session: &mut Session) -> Result<(Coordinates, Option<String>), SourceError> {
+/// Where the next event will be written. Transactions before that place may not be visible yet: they are written
+/// first and committed by the engine after.
+async fn written(session: &mut Session) -> Result<Coordinates, SourceError> {
     // MySQL renamed the statement in 8.2 and dropped the old name in 8.4; MariaDB keeps the old one.
     let renamed = session.flavor == Flavor::MySql && session.version >= (8, 2, 0);
     let statement = if renamed { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
@@ -106,8 +106,7 @@ pub(super) async fn written(session: &mut Session) -> Result<(Coordinates, Optio
     let mut values = row.into_iter();
     let file = values.next().flatten().ok_or_else(|| no_log(session))?;
     let offset = values.next().flatten().and_then(|text| text.parse().ok()).ok_or_else(|| no_log(session))?;
-    let executed = values.nth(2).flatten().map(|set| compact(&set));
-    Ok((Coordinates { file, offset }, executed))
+    Ok(Coordinates { file, offset })
 }
 
 fn no_log(session: &Session) -> SourceError {
@@ -226,11 +225,11 @@ pub(super) async fn snapshot_coordinates(session: &mut Session) -> Result<Coordi
 pub(super) async fn mariadb_point(session: &mut Session, at: Coordinates) -> Result<ResumePoint, SourceError> {
     for _ in 0..QUIET_TRIES {
         // The log's lock is taken by both looks, so an unmoved end means that the set between them is its own.
-        if written(session).await?.0 != at {
+        if written(session).await? != at {
             break;
         }
         let set = session.value("SELECT @@global.gtid_binlog_pos").await?.unwrap_or_default();
-        if written(session).await?.0 == at {
+        if written(session).await? == at {
             return Ok(ResumePoint { position: at.position(), gtid_set: Some(ordered(&set)) });
         }
     }

@@ -29,18 +29,27 @@ use connection::Session;
 /// tell. Logging and committing are one fsync apart.
 const ANONYMOUS_SETTLE: Duration = Duration::from_secs(2);
 
-/// A live server. Every call opens a connection of its own and closes it; a stream keeps its own.
+/// A point that was noted longer ago than this is left: replaying all that came since would be a waste.
+const ANONYMOUS_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// How long a session may rest between two splits: below every server's and every firewall's patience.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// A live server. Every call opens a connection of its own and closes it, except that splits which follow each
+/// other share one; a stream keeps its own.
 pub struct MysqlSource {
     config: MysqlConfig,
     keys: BTreeMap<String, Vec<String>>,
-    /// An end of the log and when it was noted, on servers without GTIDs.
-    noted: Mutex<Option<(Instant, ResumePoint)>>,
+    /// Ends of the log on a MySQL server without GTIDs.
+    anonymous: Mutex<Anonymous>,
+    /// The session of the last split and when it ended.
+    idle: Mutex<Option<(Instant, Session)>>,
 }
 
 impl MysqlSource {
     /// `keys` are the keys given by hand: `database.table` to column names. Opens nothing yet.
     pub fn new(config: MysqlConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
-        Self { config, keys, noted: Mutex::new(None) }
+        Self { config, keys, anonymous: Mutex::default(), idle: Mutex::new(None) }
     }
 
     /// Everything about the server, its user and its tables that stands in the way, errors first.
@@ -81,11 +90,36 @@ impl MysqlSource {
         if head.gtid_set.is_some() {
             return Ok(Some(head));
         }
-        let mut noted = self.noted.lock().await;
-        let (at, low) = noted.take().unwrap_or_else(|| (Instant::now(), head.clone()));
-        tokio::time::sleep_until((at + ANONYMOUS_SETTLE).into()).await;
-        *noted = Some((Instant::now(), head));
-        Ok(Some(low))
+        Ok(Some(self.anonymous.lock().await.low(head).await))
+    }
+}
+
+/// Ends of the log on a server that does not tell which of its transactions are still committing: a point is
+/// good as a split's low point once it is [`ANONYMOUS_SETTLE`] old. An older point does no harm, for the log from
+/// there is replayed.
+#[derive(Default)]
+struct Anonymous {
+    settled: Option<(Instant, ResumePoint)>,
+    /// Will be settled one day.
+    noted: Option<(Instant, ResumePoint)>,
+}
+
+impl Anonymous {
+    /// A settled point, `head` being the present end of the log. Waits only where there is none yet.
+    async fn low(&mut self, head: ResumePoint) -> ResumePoint {
+        let now = Instant::now();
+        if self.noted.as_ref().is_some_and(|(at, _)| now - *at >= ANONYMOUS_SETTLE) {
+            self.settled = self.noted.take();
+        }
+        let (at, noted) = self.noted.get_or_insert((now, head));
+        match &self.settled {
+            Some((at, settled)) if now - *at < ANONYMOUS_AGE_MAX => settled.clone(),
+            _ => {
+                tokio::time::sleep_until((*at + ANONYMOUS_SETTLE).into()).await;
+                self.settled = Some((*at, noted.clone()));
+                noted.clone()
+            }
+        }
     }
 }
 
@@ -141,8 +175,37 @@ impl Source for MysqlSource {
         after: Option<&SplitKey>,
         rows_max: usize,
     ) -> Result<Split, SourceError> {
-        let mut session = self.open().await?;
+        let mut session = match self.idle.lock().await.take() {
+            Some((since, session)) if since.elapsed() < IDLE_MAX => session,
+            _ => self.open().await?,
+        };
         let low = self.low(&mut session).await?;
-        split::read(&mut session, schema, after, rows_max, low).await
+        let split = split::read(&mut session, schema, after, rows_max, low).await?;
+        *self.idle.lock().await = Some((Instant::now(), session));
+        Ok(split)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::SourcePosition;
+
+    fn point(offset: u64) -> ResumePoint {
+        let position = SourcePosition { order: (1, offset), text: format!("binlog.000001:{offset}") };
+        ResumePoint { position, gtid_set: None }
+    }
+
+    #[tokio::test]
+    async fn without_gtids_a_low_point_is_never_younger_than_the_time_that_commits_may_take() {
+        let mut anonymous = Anonymous::default();
+        let started = Instant::now();
+        assert_eq!(anonymous.low(point(10)).await, point(10));
+        assert!(started.elapsed() >= ANONYMOUS_SETTLE);
+        // The next splits do not wait: they take the settled point until a younger one has settled.
+        assert_eq!(anonymous.low(point(20)).await, point(10));
+        tokio::time::sleep(ANONYMOUS_SETTLE).await;
+        assert!([point(10), point(20), point(30)].contains(&anonymous.low(point(30)).await));
+        assert!(started.elapsed() < ANONYMOUS_SETTLE * 3);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::connection::{Session};
+use super::connection::Session;
 use crate::source::mysql::binlog::Flavor;
 use crate::source::{DiscoveredTable, SourceError, SourceErrorKind};
 

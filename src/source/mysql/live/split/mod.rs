@@ -9,8 +9,8 @@ use super::connection::{Session, identifier};
 use super::log;
 use crate::change::{ChangeBatch, Operation, ResumePoint, TransactionSpan};
 use crate::schema::TableSchema;
-use crate::source::mysql::column_type::ColumnType;
 use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::column_type::ColumnType;
 use crate::source::{SourceError, SourceErrorKind, Split, SplitKey};
 
 mod column;

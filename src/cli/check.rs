@@ -1,0 +1,181 @@
+//! `alluvium check`: the job file, and what the source lacks.
+
+use serde::Serialize;
+
+use super::output::{print, print_json};
+use super::text::{Align, table};
+use super::{Exit, Global};
+use crate::config::{Problems, Setting, SourceConfig};
+use crate::source::mysql::live;
+
+/// Checks the job file and the source, and prints what is wrong with them.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// Print every key of the job with the value that holds, defaults included, and connect to nothing.
+    #[arg(long)]
+    pub explain: bool,
+    /// Check the job file alone, connect to nothing.
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// One thing that the source lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    /// A setting, a grant or a table.
+    pub subject: String,
+    pub found: String,
+    pub wanted: String,
+    /// The SQL statement that mends it, where there is one.
+    pub fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The job cannot run.
+    Error,
+    /// The job can run, with less than it could have.
+    Warning,
+}
+
+impl From<live::Finding> for Finding {
+    fn from(finding: live::Finding) -> Self {
+        let live::Finding { subject, found, wanted, fix, severity } = finding;
+        let severity = match severity {
+            live::Severity::Error => Severity::Error,
+            live::Severity::Warning => Severity::Warning,
+        };
+        Self { severity, subject, found, wanted, fix }
+    }
+}
+
+pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
+    let (job, settings) = match super::load_job(global) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
+    match &job.source {
+        _ if args.explain => {
+            if global.json {
+                print_json(&serde_json::json!({ "job": job.name, "settings": settings }));
+            } else {
+                print(&explain(&settings));
+            }
+            Exit::Done
+        }
+        SourceConfig::Mysql(config) if !args.offline => {
+            let source = live::MysqlSource::new(config.clone(), job.keys.clone());
+            super::block_on(async {
+                match source.check().await {
+                    Ok(found) => say(global, &job.name, &found.into_iter().map(Finding::from).collect::<Vec<_>>()),
+                    Err(error) => super::source_failed(global, &error),
+                }
+            })
+        }
+        // The files of a log were looked for when the job file was read.
+        SourceConfig::Mysql(_) | SourceConfig::BinlogFiles(_) => say(global, &job.name, &[]),
+    }
+}
+
+fn say(global: &Global, job: &str, found: &[Finding]) -> Exit {
+    if global.json {
+        print_json(&serde_json::json!({ "job": job, "problems": [], "findings": found }));
+    } else {
+        print(&format!("{}: the job file is right\n{}", global.job.display(), findings(found)));
+    }
+    exit_of(found)
+}
+
+/// Every key with its value, a line each, and whether it is from the file or a default.
+pub fn explain(settings: &[Setting]) -> String {
+    let rows: Vec<Vec<String>> = settings
+        .iter()
+        .map(|setting| {
+            let origin = if setting.is_default { "default" } else { "file" };
+            vec![setting.key.clone(), origin.to_string(), setting.value.clone()]
+        })
+        .collect();
+    table(&[("KEY", Align::Left), ("FROM", Align::Left), ("VALUE", Align::Left)], &rows)
+}
+
+/// The problems of a job file as one JSON object.
+pub fn problems_json(problems: &Problems) -> serde_json::Value {
+    let list: Vec<_> = problems
+        .list
+        .iter()
+        .map(|problem| {
+            serde_json::json!({
+                "line": problem.at.map(|at| at.line),
+                "column": problem.at.map(|at| at.column),
+                "key": problem.key,
+                "message": problem.message,
+            })
+        })
+        .collect();
+    serde_json::json!({ "file": problems.file, "problems": list })
+}
+
+/// What the source lacks: a line for each finding, and under it the statement that mends it. Errors first.
+pub fn findings(findings: &[Finding]) -> String {
+    let of = |severity| findings.iter().filter(move |finding| finding.severity == severity);
+    let mut text = String::new();
+    for finding in of(Severity::Error).chain(of(Severity::Warning)) {
+        let word = if finding.severity == Severity::Error { "ERROR  " } else { "warning" };
+        text += &format!("{word}  {}: found {}, wanted {}\n", finding.subject, finding.found, finding.wanted);
+        if let Some(fix) = &finding.fix {
+            text += &format!("         mend it with:  {fix};\n").replace(";;", ";");
+        }
+    }
+    let errors = of(Severity::Error).count();
+    text + &match (errors, findings.len() - errors) {
+        (0, 0) => "nothing stands in the way\n".to_string(),
+        (0, warnings) => format!("the job can run; warnings: {warnings}\n"),
+        (errors, warnings) => format!("the job cannot run yet; errors: {errors}, warnings: {warnings}\n"),
+    }
+}
+
+/// What the findings mean for the caller.
+pub fn exit_of(findings: &[Finding]) -> Exit {
+    if findings.iter().any(|finding| finding.severity == Severity::Error) { Exit::Usage } else { Exit::Done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(severity: Severity, subject: &str, fix: Option<&str>) -> Finding {
+        let (found, wanted) = ("OFF".to_string(), "ON".to_string());
+        Finding { severity, subject: subject.into(), found, wanted, fix: fix.map(str::to_string) }
+    }
+
+    #[test]
+    fn findings_come_with_the_statement_that_mends_them_and_errors_come_first() {
+        let list = [
+            finding(Severity::Warning, "binlog_row_metadata", None),
+            finding(Severity::Error, "log_bin", Some("SET GLOBAL x = 1;")),
+        ];
+        assert_eq!(
+            findings(&list),
+            "ERROR    log_bin: found OFF, wanted ON\n         mend it with:  SET GLOBAL x = 1;\n\
+             warning  binlog_row_metadata: found OFF, wanted ON\n\
+             the job cannot run yet; errors: 1, warnings: 1\n"
+        );
+        assert_eq!(exit_of(&list), Exit::Usage);
+        assert_eq!(exit_of(&list[..1]), Exit::Done);
+        assert_eq!(findings(&[]), "nothing stands in the way\n");
+    }
+
+    #[test]
+    fn explain_marks_what_is_a_default() {
+        let settings = [
+            Setting { key: "job".into(), value: "shop".into(), is_default: false },
+            Setting { key: "run.memory".into(), value: "1GiB".into(), is_default: true },
+        ];
+        assert_eq!(
+            explain(&settings),
+            "KEY         FROM     VALUE\njob         file     shop\nrun.memory  default  1GiB\n"
+        );
+    }
+}

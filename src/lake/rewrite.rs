@@ -1,0 +1,131 @@
+//! Copies live rows into new files of another shape: what a new column with a default needs, for the source gives its
+//! existing rows that value without logging them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::{cast, filter_record_batch, take};
+use arrow::datatypes::SchemaRef;
+use futures::TryStreamExt;
+use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
+use roaring::RoaringTreemap;
+
+use super::files::FileEntry;
+use super::locate::Footer;
+use super::write::NewFiles;
+use super::{LakeError, LakeTable};
+
+/// Rows that are copied at a time at most.
+const COPY_ROWS_MAX: u64 = 8_192;
+/// Of a table's memory, the share that the rows being copied may hold: one part in this many. They are there more
+/// than once: decoded, filtered, and in the writer.
+const COPY_SHARE: usize = 16;
+
+impl LakeTable {
+    /// Writes all live rows again with the columns of `schema`: one new file or more for each old one, in the order
+    /// that the rows had. Columns that a file lacks get their value of `defaults` (arrays of one value), or null.
+    pub(super) async fn rewrite(
+        &self,
+        schema: &SchemaRef,
+        defaults: &BTreeMap<String, ArrayRef>,
+    ) -> Result<NewFiles, LakeError> {
+        let mut new = NewFiles::default();
+        for file in self.files.values() {
+            let copied = self.copy(file, schema, defaults).await?;
+            new.rows += copied.rows;
+            new.adds.extend(copied.adds);
+        }
+        let expected = self.stats().rows;
+        if self.files.values().all(|file| file.rows.is_some()) && new.rows != expected {
+            let what = format!("{} rows were copied of {expected}", new.rows);
+            return Err(LakeError::Changes { table: self.table.clone(), what });
+        }
+        Ok(new)
+    }
+
+    async fn copy(
+        &self,
+        file: &FileEntry,
+        schema: &SchemaRef,
+        defaults: &BTreeMap<String, ArrayRef>,
+    ) -> Result<NewFiles, LakeError> {
+        let failed = LakeError::parquet(&self.table, "copy", &file.add.path);
+        let footer = self.prober.footers.get(file).await?;
+        let deleted = self.prober.vector(file).await?;
+        let reader = self.prober.footers.reader(file);
+        let rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
+            .with_batch_size(self.copy_rows(&footer));
+        let mut batches = rows.build().map_err(&failed)?;
+        let mut writer = self.writer(schema.clone());
+        let mut position = 0;
+        while let Some(batch) = batches.try_next().await.map_err(&failed)? {
+            let live = self.live_rows(&batch, position, deleted.as_deref())?;
+            position += batch.num_rows() as u64;
+            writer.write(&self.reshape(&live, schema, defaults)?).await?;
+        }
+        writer.finish().await
+    }
+
+    /// As many rows as fit into this work's share of memory, by what the file says of their size.
+    fn copy_rows(&self, footer: &Footer) -> usize {
+        let groups = footer.metadata().row_groups();
+        let bytes: i64 = groups.iter().map(|group| group.total_byte_size()).sum();
+        let rows: i64 = groups.iter().map(|group| group.num_rows()).sum();
+        let row_bytes = (bytes / rows.max(1)).max(1).unsigned_abs();
+        let budget = (self.lake.memory_bytes() / COPY_SHARE) as u64;
+        usize::try_from((budget / row_bytes).clamp(1, COPY_ROWS_MAX)).unwrap_or(1)
+    }
+
+    fn live_rows(
+        &self,
+        batch: &RecordBatch,
+        position: u64,
+        deleted: Option<&RoaringTreemap>,
+    ) -> Result<RecordBatch, LakeError> {
+        let Some(deleted) = deleted else { return Ok(batch.clone()) };
+        let live = (position..position + batch.num_rows() as u64).map(|row| Some(!deleted.contains(row)));
+        let live: BooleanArray = live.collect();
+        filter_record_batch(batch, &live).map_err(LakeError::arrow(&self.table, "leave out deleted rows"))
+    }
+
+    fn reshape(
+        &self,
+        batch: &RecordBatch,
+        schema: &SchemaRef,
+        defaults: &BTreeMap<String, ArrayRef>,
+    ) -> Result<RecordBatch, LakeError> {
+        let failed = LakeError::arrow(&self.table, "copy rows");
+        let zeros = UInt32Array::from(vec![0; batch.num_rows()]);
+        let columns = schema.fields().iter().map(|field| match batch.column_by_name(field.name()) {
+            Some(column) => cast(column, field.data_type()),
+            None => match defaults.get(field.name()) {
+                Some(value) => take(value, &zeros, None),
+                None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            },
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(&failed)?;
+        RecordBatch::try_new(schema.clone(), columns).map_err(&failed)
+    }
+
+    /// Checks that each default is one value of its column's type.
+    pub(super) fn check_defaults(
+        &self,
+        schema: &SchemaRef,
+        defaults: &BTreeMap<String, ArrayRef>,
+    ) -> Result<(), LakeError> {
+        for (name, value) in defaults {
+            let field = schema.field_with_name(name).ok();
+            if value.len() != 1 || field.is_none_or(|field| field.data_type() != value.data_type()) {
+                let what = format!("the default of column {name} is not one value of its type");
+                return Err(LakeError::Changes { table: self.table.clone(), what });
+            }
+        }
+        Ok(())
+    }
+
+    /// The live files as they are, to be removed.
+    pub(super) fn all_files(&self) -> Vec<Arc<FileEntry>> {
+        self.files.values().cloned().collect()
+    }
+}

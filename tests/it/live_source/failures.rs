@@ -1,0 +1,260 @@
+//! Every way in which a server is not as it must be ends in its own kind and message.
+
+use super::*;
+
+/// What a source was refused for: all the words must be in the message.
+fn check<T: std::fmt::Debug>(result: Result<T, SourceError>, kind: SourceErrorKind, words: &[&str]) {
+    let error = result.expect_err("it must be refused");
+    assert_eq!(error.kind, kind, "{error}");
+    for word in words {
+        assert!(error.message.contains(word), "{word:?} is not in: {error}");
+    }
+    assert!(!error.message.contains("hunter2"), "{error}");
+}
+
+fn source_of(server: &Server, user: &str, password: &str, pattern: &str) -> MysqlSource {
+    let config = MysqlConfig { user: user.into(), password: Secret::new(password), ..config(server, pattern) };
+    MysqlSource::new(config, BTreeMap::new())
+}
+
+/// The first error of a stream.
+async fn stream_failure(source: &MysqlSource, from: &ResumePoint) -> Result<(), SourceError> {
+    let mut stream = source.stream(from, HashMap::new(), HashSet::new()).await?;
+    loop {
+        tokio::time::timeout(PATIENCE, stream.next()).await.expect("the stream goes on")?;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_names_the_user_and_never_the_password() {
+    for flavor in Flavor::ALL {
+        let source = source_of(Server::shared(flavor), "root", "hunter2", "a.*");
+        check(source.identity().await, SourceErrorKind::Misconfigured, &["root@127.0.0.1", "user and password"]);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_may_come_back_and_a_host_that_does_not_exist_does_not() {
+    let server = Server::shared(Flavor::Mysql);
+    let down = MysqlConfig { port: 1, ..config(server, "a.*") };
+    let down = MysqlSource::new(down, BTreeMap::new());
+    check(down.identity().await, SourceErrorKind::Unavailable, &["refused", "127.0.0.1:1"]);
+    let nowhere = MysqlConfig { host: "no-such-host.invalid".into(), ..config(server, "a.*") };
+    let nowhere = MysqlSource::new(nowhere, BTreeMap::new());
+    check(nowhere.identity().await, SourceErrorKind::Misconfigured, &["unknown host", "no-such-host.invalid"]);
+}
+
+#[tokio::test]
+async fn tls_is_used_and_checked_as_the_job_says() {
+    let server = Server::shared(Flavor::Mysql);
+    let with = |tls| MysqlSource::new(MysqlConfig { tls, ..config(server, "a.*") }, BTreeMap::new());
+    assert!(with(TlsMode::Required).identity().await.is_ok());
+    // The test server made its certificate itself.
+    check(with(TlsMode::Verified).identity().await, SourceErrorKind::Misconfigured, &["TLS", "certificate"]);
+}
+
+#[tokio::test]
+async fn three_grants_are_enough_and_each_missing_one_is_named_with_its_statement() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = server.new_database("grants").await;
+        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY)")).await;
+        server.exec(format!("INSERT INTO {database}.t VALUES (1), (2)")).await;
+        let select = format!("SELECT ON {database}.*");
+        let user = |name: &str| format!("{name}_{database}");
+        let all = ["REPLICATION SLAVE ON *.*", "REPLICATION CLIENT ON *.*", &select];
+        server.create_user(&user("all"), &all).await;
+        server.create_user(&user("none"), &[&select]).await;
+        let pattern = format!("{database}.*");
+
+        let source = source_of(server, &user("all"), PASSWORD, &pattern);
+        assert!(source.check().await.unwrap().is_empty(), "{:?}", source.check().await.unwrap());
+        source.identity().await.unwrap();
+        let start = source.start().await.unwrap();
+        source.check_held(&start).await.unwrap();
+        let schemas = schemas(&source).await;
+        let schema = &schemas[&TableId::new(&database, "t")];
+        assert_eq!(read_splits(&source, schema, 1).await.num_rows(), 2);
+        let mut stream = open(&source, &start).await;
+        server.exec(format!("INSERT INTO {database}.t VALUES (3)")).await;
+        let (batches, _) = read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+        assert_eq!(rows_of(schema, &batches).num_rows(), 1);
+
+        let source = source_of(server, &user("none"), PASSWORD, &pattern);
+        let words = ["GRANT REPLICATION SLAVE ON *.*", "GRANT REPLICATION CLIENT ON *.*", &user("none")];
+        check(source.start().await, SourceErrorKind::Misconfigured, &words);
+        check(stream_failure(&source, &start).await, SourceErrorKind::Misconfigured, &words);
+    }
+}
+
+#[tokio::test]
+async fn statement_format_is_refused_with_the_statement_that_mends_it() {
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &["--binlog-format=STATEMENT", "--binlog-row-image=MINIMAL"]);
+        let source = source(&server, "a.*");
+        let words = ["binlog_format is STATEMENT", "SET GLOBAL binlog_format = 'ROW'"];
+        check(source.start().await, SourceErrorKind::Misconfigured, &words);
+        let findings = source.check().await.unwrap();
+        let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
+        assert_eq!(subjects, ["binlog_format", "binlog_row_image", "tables"], "{findings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_binlog_is_refused() {
+    for (flavor, option) in [(Flavor::Mysql, "--skip-log-bin"), (Flavor::Mariadb, "--skip-log-bin")] {
+        let server = Server::own(flavor, &[option]);
+        check(source(&server, "a.*").start().await, SourceErrorKind::Misconfigured, &["log_bin"]);
+    }
+}
+
+#[tokio::test]
+async fn a_table_without_a_key_is_found_with_what_to_do_and_the_others_go_on() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = server.new_database("keys").await;
+        server.exec(format!("CREATE TABLE {database}.bare (a INT NOT NULL, b INT)")).await;
+        server.exec(format!("CREATE TABLE {database}.good (b INT, a VARCHAR(9), PRIMARY KEY (a, b))")).await;
+        server.exec(format!("CREATE VIEW {database}.seen AS SELECT * FROM {database}.good")).await;
+        let tables = source(server, &format!("{database}.*")).tables().await.unwrap();
+        assert_eq!(tables.len(), 2, "{tables:?}");
+        let reason = tables[0].schema.as_ref().unwrap_err();
+        assert!(reason.contains("no primary key") && reason.contains("`key:`"), "{reason}");
+        assert_eq!(tables[1].schema.as_ref().unwrap().key, [1, 0]);
+        let keys = BTreeMap::from([(format!("{database}.bare"), vec!["a".to_string()])]);
+        let tables = MysqlSource::new(config(server, &format!("{database}.*")), keys).tables().await.unwrap();
+        assert_eq!(tables[0].schema.as_ref().unwrap().key, [0]);
+    }
+}
+
+#[tokio::test]
+async fn a_purged_log_is_lost_whether_it_is_asked_for_first_or_not() {
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &[]);
+        server.exec("CREATE DATABASE d").await;
+        let source = source(&server, "d.*");
+        let start = source.start().await.unwrap();
+        server.exec("CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+        server.exec("FLUSH BINARY LOGS").await;
+        let now = source.head().await.unwrap();
+        let (file, _) = now.position.text.split_once(':').unwrap();
+        server.exec(format!("PURGE BINARY LOGS TO '{file}'")).await;
+
+        let words = ["start again from a snapshot"];
+        check(source.check_held(&start).await, SourceErrorKind::Lost, &words);
+        check(stream_failure(&source, &start).await, SourceErrorKind::Lost, &words);
+        let position = MysqlConfig { resume: ResumeBy::Position, ..config(&server, "d.*") };
+        let by_position = MysqlSource::new(position, BTreeMap::new());
+        check(stream_failure(&by_position, &start).await, SourceErrorKind::Lost, &words);
+        source.check_held(&now).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn another_server_at_the_same_address_is_not_taken_for_the_first() {
+    for flavor in Flavor::ALL {
+        let (first, second) = (Server::own(flavor, &[]), Server::own(flavor, &[]));
+        // Statements of other lengths: the first log's end lies inside an event of the second.
+        for (server, name) in [(&first, "d"), (&second, "a_longer_name")] {
+            for number in 0..9 {
+                server.exec(format!("CREATE DATABASE {name}{number}")).await;
+            }
+        }
+        let point = source(&first, "d.*").start().await.unwrap();
+        check(source(&second, "d.*").check_held(&point).await, SourceErrorKind::Lost, &["another server"]);
+        if flavor == Flavor::Mysql {
+            let identity = |server| async move { source(server, "d.*").identity().await.unwrap() };
+            assert_ne!(identity(&first).await, identity(&second).await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_killed_server_is_unavailable_and_the_same_when_it_is_back() {
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &["--sync-binlog=1"]);
+        server.exec_all(&["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)"]).await;
+        let source = source(&server, "d.*");
+        let identity = source.identity().await.unwrap();
+        let mut stream = open(&source, &source.start().await.unwrap()).await;
+        server.exec("INSERT INTO d.t VALUES (1)").await;
+        let (batches, boundary) = read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+        assert_eq!(batches.len(), 1);
+        server.kill9();
+        let failure = loop {
+            match tokio::time::timeout(PATIENCE, stream.next()).await.unwrap() {
+                Ok(event) => assert!(matches!(event, Some(SourceEvent::Boundary(_))), "{event:?}"),
+                Err(error) => break error,
+            }
+        };
+        check::<()>(Err(failure), SourceErrorKind::Unavailable, &["127.0.0.1"]);
+        check(source.identity().await, SourceErrorKind::Unavailable, &["127.0.0.1"]);
+
+        server.start();
+        assert_eq!(source.identity().await.unwrap(), identity);
+        source.check_held(&boundary).await.unwrap();
+        let mut stream = open(&source, &boundary).await;
+        server.exec("INSERT INTO d.t VALUES (2)").await;
+        let (batches, _) = read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+        assert_eq!(batches.iter().map(|batch| batch.rows.num_rows()).sum::<usize>(), 1);
+    }
+}
+
+/// Passes bytes between a client and the server, and hangs up after `limit` bytes from the server.
+async fn cutting_proxy(port: u16, limit: u64) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own_port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let (client_read, mut client_write) = client.into_split();
+        let (server_read, mut server_write) = server.into_split();
+        let up = tokio::spawn(async move { copy(&mut { client_read }, &mut server_write).await });
+        let _ = copy(&mut server_read.take(limit), &mut client_write).await;
+        let _ = client_write.shutdown().await;
+        up.abort();
+    });
+    own_port
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_anywhere_in_an_event_loses_and_doubles_nothing() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = server.new_database("cut").await;
+        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(9000))")).await;
+        let direct = source(server, &format!("{database}.*"));
+        let start = direct.start().await.unwrap();
+        for id in 0..8 {
+            server.exec(format!("INSERT INTO {database}.t VALUES ({id}, REPEAT('x', 9000))")).await;
+        }
+        let head = direct.head().await.unwrap();
+        for limit in (0..70_000).step_by(7_919) {
+            let port = cutting_proxy(server.port, limit).await;
+            let cut =
+                MysqlSource::new(MysqlConfig { port, ..config(server, &format!("{database}.*")) }, BTreeMap::new());
+            let (mut rows, mut last) = (0, start.clone());
+            let opened = cut.stream(&start, schemas(&direct).await, HashSet::new()).await;
+            let mut open_rows = 0;
+            let failure = match opened {
+                Err(error) => error,
+                Ok(mut stream) => loop {
+                    match tokio::time::timeout(PATIENCE, stream.next()).await.expect("the cut is seen") {
+                        Ok(Some(SourceEvent::Rows(batch))) => open_rows += batch.rows.num_rows(),
+                        Ok(Some(SourceEvent::Boundary(boundary))) => {
+                            rows += std::mem::take(&mut open_rows);
+                            last = boundary.resume;
+                        }
+                        Ok(other) => panic!("{other:?}"),
+                        Err(error) => break error,
+                    }
+                },
+            };
+            check::<()>(Err(failure), SourceErrorKind::Unavailable, &["127.0.0.1"]);
+            let (rest, _) = read_to(open(&direct, &last).await.as_mut(), &head).await;
+            let rest: usize = rest.iter().map(|batch| batch.rows.num_rows()).sum();
+            assert_eq!(rows + rest, 8, "{flavor:?} cut after {limit} bytes, resumed from {}", last.position);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The one integration-test binary: the real program against real servers. Linking Arrow and DataFusion is
+//! slow, so every test that needs the whole of Alluvium is a module here.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+
+mod bad_input;
+mod crash;
+mod demo;
+mod harness;
+mod harness_tests;
+mod live_source;
+mod oracle;
+mod oracle_tests;
+mod two_copies;

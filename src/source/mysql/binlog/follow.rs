@@ -12,7 +12,7 @@ use super::tables::Target;
 use super::transaction::{Gtid, GtidEvent, Savepoint};
 use super::{inflate, previous_gtids};
 use crate::source::SourceEvent;
-use crate::source::mysql::gtid::GtidSet;
+use crate::source::mysql::gtid::{GtidSet, MariaDbGtidSet};
 
 impl Decoder {
     pub(super) fn event(&mut self, event: &[u8], header: &EventHeader, checksums: bool) -> Result<(), Failure> {
@@ -276,6 +276,12 @@ impl Decoder {
     }
 
     fn note_gtid(&mut self, gtid: Option<Gtid>) {
+        // An empty text is the empty set of either server.
+        if matches!(gtid, Some(Gtid::MariaDb { .. }))
+            && matches!(&self.gtids, Some(GtidSet::MySql(set)) if set.is_empty())
+        {
+            self.gtids = Some(GtidSet::MariaDb(MariaDbGtidSet::default()));
+        }
         match (&mut self.gtids, gtid) {
             (Some(GtidSet::MySql(set)), Some(Gtid::MySql { uuid, tag, number })) => set.add(uuid, &tag, number),
             (Some(GtidSet::MariaDb(set)), Some(Gtid::MariaDb { domain, server_id, sequence })) => {

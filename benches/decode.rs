@@ -74,6 +74,7 @@ fn decode(path: &Path) -> Sum {
         keys: BTreeMap::new(),
         start: ResumePoint { position, gtid_set: None },
         chunk_bytes: CHUNK_BYTES,
+        chunk_rows: usize::MAX,
     });
     let mut file = BufReader::with_capacity(READ_BYTES, File::open(path).unwrap());
     file.read_exact(&mut [0; 4]).unwrap();

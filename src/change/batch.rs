@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, RecordBatch, new_null_array};
 
 use super::SourcePosition;
 use crate::schema::TableSchema;
@@ -120,6 +120,19 @@ impl ChangeBatch {
     pub fn empty(schema: &Arc<TableSchema>) -> Self {
         let rows = RecordBatch::new_empty(schema.arrow_schema());
         Self { schema: Arc::clone(schema), rows, operations: Vec::new(), transactions: Vec::new() }
+    }
+
+    /// One change that empties the table.
+    pub fn truncate(schema: &Arc<TableSchema>, position: SourcePosition, commit_time_us: i64) -> Self {
+        let null = |column: &crate::schema::Column| new_null_array(&column.data_type, 1);
+        let columns = schema.columns.iter().map(null).collect();
+        Self {
+            rows: RecordBatch::try_new(schema.arrow_schema(), columns)
+                .expect("invariant: nulls of each column's type fit the schema"),
+            schema: Arc::clone(schema),
+            operations: vec![Operation::Truncate],
+            transactions: vec![TransactionSpan { first_row: 0, commit_time_us, position }],
+        }
     }
 
     /// Memory held by the columns, in bytes.

@@ -33,6 +33,9 @@ pub struct DecoderOptions {
     pub start: ResumePoint,
     /// See [`CHUNK_BYTES`].
     pub chunk_bytes: usize,
+    /// Rows are also handed out at the first end of a transaction at which there are so many: whoever wants
+    /// batches of few rows cannot cut finer than this.
+    pub chunk_rows: usize,
 }
 
 /// What is not a sequence of events that can be followed.
@@ -52,12 +55,14 @@ impl From<Malformed> for Failure {
 /// Turns the events of a log, fed one after the other, into changes.
 ///
 /// Rows of many small transactions are handed out together, one batch for each table and then one boundary:
-/// when [`DecoderOptions::chunk_bytes`] are held, when something must come straight after a boundary, or on
-/// [`Self::flush`]. A transaction larger than that comes in several batches before its boundary.
+/// when [`DecoderOptions::chunk_bytes`] or [`DecoderOptions::chunk_rows`] are held, when something must come
+/// straight after a boundary, or on [`Self::flush`]. A transaction larger than that comes in several batches before
+/// its boundary.
 pub struct Decoder {
     pub(super) tables: Tables,
     pub(super) keys: BTreeMap<String, Vec<String>>,
     pub(super) chunk_bytes: usize,
+    pub(super) chunk_rows: usize,
     pub(super) format: Option<FormatDescription>,
     /// The end of the event that is being read.
     pub(super) here: Mark,
@@ -70,6 +75,7 @@ pub struct Decoder {
     pub(super) boundary_due: bool,
     pub(super) stops_due: Vec<TableStopped>,
     pub(super) held_bytes: usize,
+    pub(super) held_rows: usize,
     pub(super) ready: VecDeque<SourceEvent>,
     pub(super) database_charsets: HashMap<String, String>,
     pub(super) payload: Option<Payload>,
@@ -88,6 +94,7 @@ impl Decoder {
             tables: Tables::new(options.filter, options.skip, options.schemas),
             keys: options.keys,
             chunk_bytes: options.chunk_bytes.max(1),
+            chunk_rows: options.chunk_rows.max(1),
             format: None,
             here: start.clone(),
             transaction: Transaction::default(),
@@ -97,6 +104,7 @@ impl Decoder {
             boundary_due: false,
             stops_due: Vec::new(),
             held_bytes: 0,
+            held_rows: 0,
             ready: VecDeque::new(),
             database_charsets: HashMap::new(),
             payload: None,

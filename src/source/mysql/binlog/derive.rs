@@ -105,9 +105,32 @@ pub fn builders(map: &TableMap, schema: &TableSchema) -> Result<Vec<Box<dyn Colu
         };
         let column_type: ColumnType = known.source_type.parse().map_err(|error| format!("{error}"))?;
         check_metadata(metadata, &known.name, &column_type).map_err(differs)?;
+        let column_type = with_members(column_type, &known.name, metadata)?;
         builders.push(column::builder(wire, &column_type).map_err(differs)?);
     }
     Ok(builders)
+}
+
+/// An ENUM or SET with the members as the log has them. The servers' catalogues give them in `utf8mb3`, with a
+/// question mark for each character beyond it.
+///
+/// # Errors
+/// The catalogue may have lost a character, and the log does not tell the members.
+fn with_members(column_type: ColumnType, name: &str, metadata: &ColumnMetadata) -> Result<ColumnType, String> {
+    let (ColumnType::Enum { members: known, .. } | ColumnType::Set { members: known, .. }) = &column_type else {
+        return Ok(column_type);
+    };
+    if metadata.members.is_none() {
+        let lossy = known.iter().any(|member| member.contains('?'));
+        let told =
+            format!("the server does not tell all characters of the members of column {name}: {METADATA_ADVICE}");
+        return if lossy { Err(told) } else { Ok(column_type) };
+    }
+    let (members, charset) = members(metadata)?;
+    Ok(match column_type {
+        ColumnType::Set { .. } => ColumnType::Set { members, charset },
+        _ => ColumnType::Enum { members, charset },
+    })
 }
 
 /// Compares what metadata there is: names, signs, members.

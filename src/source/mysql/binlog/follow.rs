@@ -220,7 +220,9 @@ impl Decoder {
             if !self.transaction.touched.contains(&index) {
                 self.transaction.touched.push(index);
             }
+            let rows_before = buffer.rows();
             self.held_bytes += buffer.append(format.kind, rows, budget)?;
+            self.held_rows += buffer.rows() - rows_before;
             if self.held_bytes >= self.chunk_bytes {
                 self.hand_out(Vec::new())?;
             }
@@ -268,7 +270,8 @@ impl Decoder {
         self.boundary_time_us = Some(time_us);
         self.boundary_due = true;
         self.tables.trim_maps();
-        if !self.stops_due.is_empty() || self.held_bytes >= self.chunk_bytes {
+        let is_chunk = self.held_bytes >= self.chunk_bytes || self.held_rows >= self.chunk_rows;
+        if !self.stops_due.is_empty() || is_chunk {
             let stops = std::mem::take(&mut self.stops_due);
             self.hand_out(stops.into_iter().map(SourceEvent::TableStopped).collect())?;
         }

@@ -235,12 +235,14 @@ fn is_numeric(wire: &WireColumn) -> bool {
     )
 }
 
-/// The columns that the lists of collations count. MySQL 9 counts VECTOR among them, as the blob that it is.
+/// The columns that the lists of collations count. Both servers count GEOMETRY, and MySQL 9 VECTOR, as the blobs
+/// that they are.
 fn is_character(wire: &WireColumn) -> bool {
     matches!(
         wire.code,
         code::STRING
             | code::VECTOR
+            | code::GEOMETRY
             | code::VAR_STRING
             | code::VARCHAR
             | code::BLOB

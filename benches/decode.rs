@@ -17,9 +17,10 @@ use alluvium::source::SourceEvent;
 use alluvium::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions};
 use arrow::array::AsArray;
 use arrow::datatypes::Int32Type;
-use mysql_async::binlog::events::{EventData, RowsEventData};
-use mysql_async::binlog::value::BinlogValue;
-use mysql_async::binlog::{BinlogFile, BinlogVersion};
+use mysql_common::binlog::BinlogFile;
+use mysql_common::binlog::consts::BinlogVersion;
+use mysql_common::binlog::events::{EventData, RowsEventData};
+use mysql_common::binlog::value::BinlogValue;
 
 const REPEATS: usize = 3;
 const READ_BYTES: usize = 1 << 20;
@@ -130,7 +131,7 @@ fn walk(path: &Path) -> Sum {
                 for index in 0..row.len() {
                     std::hint::black_box(row.as_ref(index));
                 }
-                if let Some(BinlogValue::Value(mysql_async::Value::Int(k))) = row.as_ref(1) {
+                if let Some(BinlogValue::Value(mysql_common::value::Value::Int(k))) = row.as_ref(1) {
                     sum.k += k;
                 }
             }

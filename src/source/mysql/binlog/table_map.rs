@@ -80,17 +80,15 @@ impl TableMap {
             1 => self.read_signs(&value),
             2 => self.read_default_collation(&mut value, is_character),
             3 => self.read_collations(&mut value, is_character),
-            4 => self.each(&mut value, |_| true, |column, value| Ok(column.name = Some(text(value.lenenc_bytes()?)))),
+            4 => self.each(&mut value, |_| true, read_column_name),
             5 => self.each(&mut value, |wire| wire.code == code::SET, read_members),
             6 => self.each(&mut value, |wire| wire.code == code::ENUM, read_members),
-            7 => self.each(&mut value, is_geometry, |column, value| Ok(column.geometry = Some(value.length()? as u8))),
+            7 => self.each(&mut value, is_geometry, read_geometry),
             8 => self.read_key(&mut value, false),
             9 => self.read_key(&mut value, true),
             10 => self.read_default_collation(&mut value, is_enum_or_set),
             11 => self.read_collations(&mut value, is_enum_or_set),
-            13 => self.each(&mut value, is_vector, |column, value| {
-                Ok(column.dimensions = Some(u32::try_from(value.lenenc()?).unwrap_or(u32::MAX)))
-            }),
+            13 => self.each(&mut value, is_vector, read_dimensions),
             _ => Ok(()),
         }
     }
@@ -129,7 +127,7 @@ impl TableMap {
         value: &mut Reader<'_>,
         belongs: impl Fn(&WireColumn) -> bool,
     ) -> Result<(), Malformed> {
-        self.each(value, belongs, |column, value| Ok(column.collation = Some(collation(value)?)))
+        self.each(value, belongs, read_collation)
     }
 
     /// A collation for all, then pairs of a column's number among those that have one, and its own.
@@ -192,6 +190,26 @@ fn text(bytes: &[u8]) -> String {
 fn collation(value: &mut Reader<'_>) -> Result<u16, Malformed> {
     let id = value.lenenc()?;
     u16::try_from(id).map_err(|_| Malformed::value(format!("collation {id} does not exist")))
+}
+
+fn read_column_name(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.name = Some(text(value.lenenc_bytes()?));
+    Ok(())
+}
+
+fn read_collation(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.collation = Some(collation(value)?);
+    Ok(())
+}
+
+fn read_geometry(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.geometry = Some(value.length()? as u8);
+    Ok(())
+}
+
+fn read_dimensions(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.dimensions = Some(u32::try_from(value.lenenc()?).unwrap_or(u32::MAX));
+    Ok(())
 }
 
 fn read_members(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {

@@ -122,7 +122,8 @@ fn with_members(column_type: ColumnType, name: &str, metadata: &ColumnMetadata) 
     };
     if metadata.members.is_none() {
         let lossy = known.iter().any(|member| member.contains('?'));
-        let told = format!("the server does not tell all characters of the members of column {name}: {METADATA_ADVICE}");
+        let told =
+            format!("the server does not tell all characters of the members of column {name}: {METADATA_ADVICE}");
         return if lossy { Err(told) } else { Ok(column_type) };
     }
     let (members, charset) = members(metadata)?;

@@ -40,12 +40,16 @@ def duckdb_reader():
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     pattern = sysconfig.get_paths()["purelib"] + "/duckdb_extension_delta/extensions/*/delta.duckdb_extension"
     connection.execute(f"LOAD '{glob.glob(pattern)[0]}'")
-    connection.execute("SET TimeZone = 'UTC'")
+
+    def expression(name, kind):
+        # DuckDB's Python values of this type need a package of time zones.
+        return f'make_timestamp(epoch_us("{name}"))' if str(kind) == "TIMESTAMP WITH TIME ZONE" else f'"{name}"'
 
     def read(folder, version):
         at = "" if version is None else f", version => {version}"
-        result = connection.execute(f"SELECT * FROM delta_scan('{folder}'{at})")
-        return [column[0] for column in result.description], result.fetchall()
+        table = connection.sql(f"SELECT * FROM delta_scan('{folder}'{at})")
+        rows = table.project(", ".join(map(expression, table.columns, table.types))).fetchall()
+        return table.columns, rows
 
     return read
 

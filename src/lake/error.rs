@@ -28,6 +28,15 @@ pub enum LakeError {
          use a store that honours If-None-Match"
     )]
     NoConditionalPut { location: String },
+    #[error(
+        "the store refused to write to the lake {location}: check the keys in lake.options (or AWS_*), and that they \
+         may put and delete objects there"
+    )]
+    Refused {
+        location: String,
+        #[source]
+        source: Box<object_store::Error>,
+    },
     #[error("could not {what}")]
     Store {
         what: String,
@@ -93,6 +102,7 @@ impl LakeError {
             Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } => LakeErrorKind::Unavailable,
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
+            | Self::Refused { .. }
             | Self::OtherTable { .. }
             | Self::Unsupported { .. }
             | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,

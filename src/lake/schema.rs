@@ -22,6 +22,9 @@ const FIELD_SOURCE_TYPE: &str = "alluvium.source_type";
 const TIMESTAMP_NTZ: &str = "timestampNtz";
 /// The feature name of deletion vectors in the Delta protocol.
 const DELETION_VECTORS: &str = "deletionVectors";
+/// The feature name of column invariants in the Delta protocol. Spark counts NOT NULL among them, and refuses to read
+/// a table with NOT NULL columns whose writer features lack it.
+const INVARIANTS: &str = "invariants";
 
 /// The Delta field of one column. Key columns are NOT NULL, all others are nullable: a value that has no equal
 /// in the lake (a zero date) becomes null.
@@ -64,14 +67,12 @@ pub(super) fn properties(schema: &TableSchema) -> HashMap<&'static str, String> 
 
 /// Reader version 3 and writer version 7 with the features that the schema needs.
 pub(super) fn new_protocol(table: &TableId, delta: &StructType) -> Result<Protocol, LakeError> {
-    let mut features = vec![DELETION_VECTORS];
-    if contains_timestampntz(delta.fields()) {
-        features.push(TIMESTAMP_NTZ);
-    }
     let protocol = json!({
-        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features,
+        "minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": [DELETION_VECTORS], "writerFeatures": [DELETION_VECTORS],
     });
-    serde_json::from_value(protocol).map_err(|error| unsupported(table, &error))
+    let protocol = serde_json::from_value(protocol).map_err(|error| unsupported(table, &error))?;
+    Ok(grown_protocol(table, &protocol, delta)?.unwrap_or(protocol))
 }
 
 /// `protocol` with what `delta` needs beyond it; `None` if that is nothing.
@@ -86,6 +87,9 @@ pub(super) fn grown_protocol(
         for list in ["readerFeatures", "writerFeatures"] {
             grown |= add_feature(&mut value, list, TIMESTAMP_NTZ);
         }
+    }
+    if delta.fields().any(|field| !field.is_nullable()) {
+        grown |= add_feature(&mut value, "writerFeatures", INVARIANTS);
     }
     if !grown {
         return Ok(None);
@@ -104,4 +108,39 @@ fn add_feature(protocol: &mut Value, list: &str, feature: &str) -> bool {
 
 pub(super) fn unsupported(table: &TableId, error: &dyn std::fmt::Display) -> LakeError {
     LakeError::Unsupported { table: table.clone(), reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::{DataType, TimeUnit};
+
+    fn check(data_type: DataType, reader: &[&str], writer: &[&str]) {
+        let column = |name: &str, data_type: DataType| Column {
+            name: name.to_string(),
+            data_type,
+            nullable: true,
+            source_type: String::new(),
+        };
+        let columns = vec![column("id", DataType::Int64), column("value", data_type)];
+        let schema = TableSchema { table: TableId::new("shop", "t"), columns, key: vec![0], version: 1 };
+        let delta = delta_schema(&schema).unwrap();
+        let protocol = new_protocol(&schema.table, &delta).unwrap();
+        let value = serde_json::to_value(&protocol).unwrap();
+        let expected = json!({
+            "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer,
+        });
+        assert_eq!(value, expected);
+        assert_eq!(grown_protocol(&schema.table, &protocol, &delta).unwrap(), None);
+    }
+
+    #[test]
+    fn a_table_names_the_features_that_its_schema_needs() {
+        let timestamp_ntz = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let timestamp = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        check(DataType::Utf8, &["deletionVectors"], &["deletionVectors", "invariants"]);
+        check(timestamp, &["deletionVectors"], &["deletionVectors", "invariants"]);
+        let reader = ["deletionVectors", "timestampNtz"];
+        check(timestamp_ntz, &reader, &["deletionVectors", "timestampNtz", "invariants"]);
+    }
 }

@@ -86,11 +86,11 @@ impl Lake {
     /// same version. Writes and removes one small object.
     ///
     /// # Errors
-    /// [`LakeError::NoConditionalPut`] if both win.
+    /// [`LakeError::NoConditionalPut`] if both win, [`LakeError::Refused`] if the store does not accept the keys.
     pub async fn probe(&self) -> Result<(), LakeError> {
         let path = Path::from(format!("_alluvium_probe_{}", uuid::Uuid::new_v4().simple()));
         let create = || self.store.put_opts(&path, "probe".into(), PutMode::Create.into());
-        create().await.map_err(LakeError::store(format!("write to the lake {}", self.root)))?;
+        create().await.map_err(|error| self.first_write_error(error))?;
         let second = create().await;
         let removed = self.store.delete(&path).await;
         match second {
@@ -99,6 +99,17 @@ impl Lake {
             }
             Ok(_) => Err(LakeError::NoConditionalPut { location: self.root.to_string() }),
             Err(error) => Err(LakeError::store(format!("probe the lake {}", self.root))(error)),
+        }
+    }
+
+    /// Keys that are refused before anything was written are wrong, and trying again does not mend them.
+    fn first_write_error(&self, error: object_store::Error) -> LakeError {
+        use object_store::Error::{PermissionDenied, Unauthenticated};
+        match error {
+            PermissionDenied { .. } | Unauthenticated { .. } => {
+                LakeError::Refused { location: self.root.to_string(), source: Box::new(error) }
+            }
+            error => LakeError::store(format!("write to the lake {}", self.root))(error),
         }
     }
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Content, TempJob, assert_same};
+use crate::harness::{Content, LakeReader, TempJob, assert_same};
 
 pub const SHOP: [(&str, &[&str]); 4] =
     [("customers", &["id"]), ("products", &["sku"]), ("orders", &["id"]), ("order_items", &["order_id", "line"])];
-const WAREHOUSE: [(&str, &[&str]); 2] = [("stock", &["sku", "site"]), ("shipments", &["id"])];
+pub const WAREHOUSE: [(&str, &[&str]); 2] = [("stock", &["sku", "site"]), ("shipments", &["id"])];
 
 #[tokio::test]
 async fn the_shop_recorded_from_mysql_replays_to_what_the_server_held() {
@@ -54,10 +54,15 @@ async fn check(database: &str, tables: &[(&str, &[&str])], run: &str) {
 
 /// The lake of a job that has replayed all of a database's files holds what the server held.
 pub async fn check_demo_tables(job: &TempJob, database: &str, tables: &[(&str, &[&str])]) {
+    check_demo_lake(&job.lake(), database, tables).await;
+}
+
+/// The same of a lake.
+pub async fn check_demo_lake(lake: &LakeReader, database: &str, tables: &[(&str, &[&str])]) {
     for (table, key) in tables {
-        let key: Vec<String> = key.iter().map(|name| name.to_string()).collect();
-        let found = job.lake().content(database, table, &key, None).await;
-        assert_same(&format!("{database}.{table}"), &found, &expected(database, table, &key));
+        let expected = expected(database, table, key);
+        let found = lake.content(database, table, &expected.key, None).await;
+        assert_same(&format!("{database}.{table}"), &found, &expected);
     }
 }
 
@@ -68,13 +73,14 @@ pub fn demo_files(database: &str) -> Vec<PathBuf> {
 }
 
 /// What the server's own SELECT gave at the end of the recording.
-fn expected(database: &str, table: &str, key: &[String]) -> Content {
+pub fn expected(database: &str, table: &str, key: &[&str]) -> Content {
+    let key: Vec<String> = key.iter().map(|name| name.to_string()).collect();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/demo/expected/{database}.{table}.tsv"));
     let text = std::fs::read_to_string(&file).unwrap();
     let mut lines = text.lines();
     let columns = lines.next().unwrap().split('\t').map(str::to_string).collect();
     let rows = lines.map(|line| line.split('\t').map(unescaped).collect()).collect();
-    Content::new(&file.display().to_string(), columns, key, rows)
+    Content::new(&file.display().to_string(), columns, &key, rows)
 }
 
 /// A value as the client's batch mode writes it.

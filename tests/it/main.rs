@@ -11,4 +11,6 @@ mod harness_tests;
 mod live_source;
 mod oracle;
 mod oracle_tests;
+mod readers;
+mod s3;
 mod two_copies;

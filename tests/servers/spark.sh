@@ -19,6 +19,8 @@ with zipfile.ZipFile(sys.argv[1], "w") as jar:
 PY
 ready_spark() { python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1).close()' "$PORT"; }
 READY=ready_spark
+# A busy machine takes far longer than the 10 seconds of an idle one.
+START_SECONDS_MAX=${START_SECONDS_MAX:-150}
 cd "$D"
 keep "$D" "$D/server.pid" "$D/error.log" "$SPARK_HOME/bin/spark-submit" --class org.apache.spark.sql.connect.service.SparkConnectServer \
   --master "local[2]" --driver-memory 1g --driver-class-path "$D/delta-services.jar:$(echo "$SITE"/jsoniq/jars/rumbledb-*.jar)" \

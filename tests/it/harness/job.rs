@@ -56,8 +56,13 @@ impl TempJob {
 
     /// A job that reads binlog files.
     pub fn files(files: &[PathBuf], tables: &[&str], more: &str) -> Self {
+        Self::new(&Self::files_source(files, tables), more)
+    }
+
+    /// The section `source` of a job that reads binlog files.
+    pub fn files_source(files: &[PathBuf], tables: &[&str]) -> String {
         let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        Self::new(&format!("source:\n  type: binlog_files\n  files: {files:?}\n  tables: {tables:?}\n"), more)
+        format!("source:\n  type: binlog_files\n  files: {files:?}\n  tables: {tables:?}\n")
     }
 
     /// `source` is the whole section, with its heading.
@@ -75,8 +80,12 @@ impl TempJob {
 
     /// Replaces the job file; the lake stays.
     pub fn write(&self, source: &str, more: &str) {
-        let text = format!("version: 1\njob: {}\n{source}lake:\n  path: ./lake\n{more}", self.name);
-        std::fs::write(self.file(), text).unwrap();
+        self.write_with_lake(source, "lake:\n  path: ./lake\n", more);
+    }
+
+    /// The same with a section `lake`, for a lake elsewhere.
+    pub fn write_with_lake(&self, source: &str, lake: &str, more: &str) {
+        std::fs::write(self.file(), format!("version: 1\njob: {}\n{source}{lake}{more}", self.name)).unwrap();
     }
 
     /// Sets a variable for all runs from now on.

@@ -1,6 +1,7 @@
 //! Reads Delta tables into canonical text, through the deltalake crate and DataFusion: nothing here goes through
 //! Alluvium's own reading or writing.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -12,9 +13,10 @@ use url::Url;
 
 use super::content::Content;
 
-/// A lake on a local folder.
+/// A lake in a local folder or on S3.
 pub struct LakeReader {
-    folder: PathBuf,
+    root: Url,
+    options: HashMap<String, String>,
 }
 
 /// What Alluvium wrote into one commit of a table.
@@ -28,11 +30,25 @@ pub struct Commit {
 
 impl LakeReader {
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder }
+        Self { root: Url::from_directory_path(folder).unwrap(), options: HashMap::new() }
     }
 
+    /// `root` ends in a slash; `options` are deltalake's.
+    pub fn on_s3(root: &str, options: HashMap<String, String>) -> Self {
+        deltalake::aws::register_handlers(None);
+        Self { root: root.parse().unwrap(), options }
+    }
+
+    /// Of a table in a local lake.
     pub fn table_folder(&self, database: &str, table: &str) -> PathBuf {
-        self.folder.join(database).join(table)
+        self.root.to_file_path().unwrap().join(database).join(table)
+    }
+
+    fn table_url(&self, database: &str, table: &str) -> Url {
+        if self.root.scheme() == "file" {
+            return Url::from_directory_path(self.table_folder(database, table)).unwrap();
+        }
+        self.root.join(&format!("{database}/{table}/")).unwrap()
     }
 
     pub fn has_table(&self, database: &str, table: &str) -> bool {
@@ -57,8 +73,9 @@ impl LakeReader {
     /// All rows of a table at a version, or now. `key` are the key's columns in order.
     pub async fn content(&self, database: &str, table: &str, key: &[String], version: Option<u64>) -> Content {
         let what = format!("{database}.{table} in the lake at version {version:?}");
-        let url = Url::from_directory_path(self.table_folder(database, table)).unwrap();
-        let mut delta = deltalake::open_table(url).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let url = self.table_url(database, table);
+        let delta = deltalake::open_table_with_storage_options(url, self.options.clone()).await;
+        let mut delta = delta.unwrap_or_else(|error| panic!("{what}: {error}"));
         if let Some(version) = version {
             delta.load_version(version).await.unwrap_or_else(|error| panic!("{what}: {error}"));
         }

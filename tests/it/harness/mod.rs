@@ -1,6 +1,7 @@
 //! Servers, jobs and tables to compare, for all integration tests.
 //!
 //! - [`Server`]: a real MySQL or MariaDB; one shared by all tests of the process, or one of a test's own.
+//! - [`Service`]: a real S3 store, or Spark; one for all tests of the process.
 //! - [`TempJob`]: a job file in a temporary folder, run by the real binary.
 //! - [`Content`]: all rows of one table in a form that is equal exactly when the values are; read from a server
 //!   by [`source_content`] and from a lake by [`LakeReader`].
@@ -9,10 +10,12 @@ mod content;
 mod job;
 mod lake;
 mod server;
+mod service;
 mod source;
 
 pub use content::{Content, assert_same};
 pub use job::{Outcome, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader};
 pub use server::{Flavor, PASSWORD, Server};
+pub use service::Service;
 pub use source::{server_position, source_content};

@@ -85,25 +85,7 @@ impl Server {
     /// Starts it again on its data and port. Returns once it answers.
     pub fn start(&self) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/servers/{}.sh", self.flavor.name()));
-        let mut keeper = Command::new(&script)
-            .arg(&self.folder)
-            .arg(self.port.to_string())
-            .args(&self.options)
-            .env("HELD", "1")
-            .env("REMOVE", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Out of reach of a Ctrl-C in the terminal: the keeper must outlive this process to clean up.
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(
-            line.starts_with("ready"),
-            "{} did not start: run make test (or tests/servers/install.sh); its own words are above",
-            self.flavor.name()
-        );
+        let keeper = start_keeper(&script, &self.folder, self.port, &self.options);
         *self.keeper.lock().unwrap() = Some(keeper);
     }
 
@@ -222,6 +204,31 @@ fn value_text(value: Value) -> Option<String> {
         })),
         other => Some(other.as_sql(true).trim_matches('\'').to_string()),
     }
+}
+
+/// Runs a script of `tests/servers` that starts a server and holds it as long as the pipe to the script is open.
+/// Returns once the server is ready.
+pub(super) fn start_keeper(script: &Path, folder: &Path, port: u16, options: &[String]) -> Child {
+    let mut keeper = Command::new(script)
+        .arg(folder)
+        .arg(port.to_string())
+        .args(options)
+        .env("HELD", "1")
+        .env("REMOVE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Out of reach of a Ctrl-C in the terminal: the keeper must outlive this process to clean up.
+        .process_group(0)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let mut line = String::new();
+    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(
+        line.starts_with("ready"),
+        "{} started nothing: run make test (or tests/servers/install.sh); its own words are above",
+        script.display()
+    );
+    keeper
 }
 
 fn free_port() -> u16 {

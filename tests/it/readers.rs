@@ -1,0 +1,120 @@
+//! Engines of others read the tables: DuckDB, and Spark with Delta Lake's own implementation.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::demo::{SHOP, WAREHOUSE, demo_files, expected};
+use crate::harness::{Content, Service, TempJob, assert_same};
+
+/// An engine and how `tests/scripts/read_delta.py` is asked for it.
+struct Engine {
+    /// The folder of its Python environment in the cache.
+    environment: &'static str,
+    argument: String,
+}
+
+impl Engine {
+    fn duckdb() -> Self {
+        Self { environment: "duckdb-venv", argument: "duckdb".to_string() }
+    }
+
+    fn spark() -> Self {
+        Self { environment: "spark-venv", argument: format!("spark:{}", Service::spark().port) }
+    }
+
+    /// Tables as the engine gives them. A table is its folder, its version and its key.
+    fn read(&self, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
+        let python = cache().join(self.environment).join("bin/python");
+        assert!(python.exists(), "{} is not there: run make test (or tests/servers/install.sh)", python.display());
+        let name = |folder: &Path, version: Option<u64>| match version {
+            Some(version) => format!("{}@{version}", folder.display()),
+            None => folder.display().to_string(),
+        };
+        let output = Command::new(python)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/read_delta.py"))
+            .arg(&self.argument)
+            .args(tables.iter().map(|(folder, version, _)| name(folder, *version)))
+            .output()
+            .unwrap();
+        let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{} could not read: {stderr}", self.argument);
+        let contents: Vec<Content> = stdout
+            .lines()
+            .zip(tables)
+            .map(|(line, (folder, version, key))| {
+                content(&format!("{} by {}", name(folder, *version), self.argument), line, key)
+            })
+            .collect();
+        assert_eq!(contents.len(), tables.len(), "{stderr}");
+        contents
+    }
+}
+
+#[tokio::test]
+async fn duckdb_reads_what_the_servers_held() {
+    check(&Engine::duckdb()).await;
+}
+
+#[tokio::test]
+async fn spark_reads_what_the_servers_held() {
+    check(&Engine::spark()).await;
+}
+
+/// All tables of the demo now, and at each version: the rows of now are the server's own, those of older versions are
+/// what the deltalake crate reads.
+async fn check(engine: &Engine) {
+    for (database, tables) in [("shop", &SHOP[..]), ("warehouse", &WAREHOUSE[..])] {
+        let job = TempJob::files(&demo_files(database), &[&format!("{database}.*")], "");
+        job.run().expect_code(0);
+        let lake = job.lake();
+        let (mut asked, mut wanted) = (Vec::new(), Vec::new());
+        for (table, key) in tables {
+            let now = expected(database, table, key);
+            let folder = lake.table_folder(database, table);
+            for commit in lake.commits(database, table) {
+                asked.push((folder.clone(), Some(commit.version), now.key.clone()));
+                wanted.push(lake.content(database, table, &now.key, Some(commit.version)).await);
+            }
+            asked.push((folder, None, now.key.clone()));
+            wanted.push(now);
+        }
+        for ((found, wanted), table) in engine.read(&asked).iter().zip(&wanted).zip(&asked) {
+            assert_same(&format!("{table:?} by {}", engine.argument), found, wanted);
+        }
+        if database == "shop" {
+            check_is_no_plain_table(&lake.table_folder("shop", "orders"));
+        }
+    }
+}
+
+/// The comparison proves nothing of deletion vectors and added columns unless the table has them.
+fn check_is_no_plain_table(folder: &Path) {
+    let log = std::fs::read_dir(folder.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());
+    let log: Vec<String> = log.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+    assert!(log.iter().any(|commit| commit.contains("\"deletionVector\":{")), "{log:#?}");
+    assert!(log.iter().filter(|commit| commit.contains("\"metaData\":{")).count() > 1, "{log:#?}");
+}
+
+fn content(what: &str, line: &str, key: &[String]) -> Content {
+    let table: Value = serde_json::from_str(line).unwrap();
+    let columns = table["columns"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_string()).collect();
+    let rows = table["rows"].as_array().unwrap().iter();
+    let rows = rows.map(|row| row.as_array().unwrap().iter().map(canonical).collect()).collect();
+    Content::new(what, columns, key, rows)
+}
+
+fn canonical(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::Number(number) => Some(format!("{:?}", number.as_f64().unwrap())),
+        text => Some(text.as_str().unwrap().to_string()),
+    }
+}
+
+/// Where `tests/servers/install.sh` puts everything.
+fn cache() -> PathBuf {
+    let set = std::env::var_os("ALLUVIUM_CACHE").map(PathBuf::from);
+    set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/alluvium"))
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Reads Delta tables with an engine that is not Alluvium's, for tests/it/readers.rs.
+
+    read_delta.py duckdb TABLE...           with the Python of $ALLUVIUM_CACHE/duckdb-venv
+    read_delta.py spark:PORT TABLE...       with that of spark-venv; PORT is a Spark Connect server's
+
+TABLE is a table's folder, or FOLDER@VERSION for an older version. Prints one JSON object per table and line:
+{"columns": [...], "rows": [[...], ...]}. A value is null, a number (floating point only) or a string: whole numbers and
+decimals in digits, booleans as 1 or 0, binary values in hexadecimal, times in UTC with microseconds.
+"""
+import datetime
+import decimal
+import glob
+import json
+import sys
+import sysconfig
+
+
+def canonical(value):
+    if value is None or isinstance(value, (str, float)):
+        return value
+    if isinstance(value, (bool, int)):
+        return str(int(value))
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        return value.isoformat(" ", "microseconds")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex().upper()
+    raise TypeError(f"no canonical text for {type(value)}")
+
+
+def duckdb_reader():
+    import duckdb
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    pattern = sysconfig.get_paths()["purelib"] + "/duckdb_extension_delta/extensions/*/delta.duckdb_extension"
+    connection.execute(f"LOAD '{glob.glob(pattern)[0]}'")
+
+    def expression(name, kind):
+        # DuckDB's Python values of this type need a package of time zones.
+        return f'make_timestamp(epoch_us("{name}"))' if str(kind) == "TIMESTAMP WITH TIME ZONE" else f'"{name}"'
+
+    def read(folder, version):
+        at = "" if version is None else f", version => {version}"
+        table = connection.sql(f"SELECT * FROM delta_scan('{folder}'{at})")
+        rows = table.project(", ".join(map(expression, table.columns, table.types))).fetchall()
+        return table.columns, rows
+
+    return read
+
+
+def spark_reader(port):
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+
+    def read(folder, version):
+        at = "" if version is None else f" VERSION AS OF {version}"
+        # Through Arrow: a Row would shift timestamps to this process's time zone.
+        table = session.sql(f"SELECT * FROM delta.`{folder}`{at}").toArrow()
+        columns = [column.to_pylist() for column in table.columns]
+        return table.column_names, zip(*columns)
+
+    return read
+
+
+def main():
+    engine, _, port = sys.argv[1].partition(":")
+    read = spark_reader(port) if engine == "spark" else duckdb_reader()
+    for table in sys.argv[2:]:
+        folder, _, version = table.partition("@")
+        columns, rows = read(folder, version or None)
+        print(json.dumps({"columns": columns, "rows": [[canonical(value) for value in row] for row in rows]}))
+
+
+main()

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::buffer::Mark;
-use super::column::Losses;
 use super::event::{self, EventHeader, FLAG_ARTIFICIAL, FLAG_IGNORABLE, Flavor, FormatDescription, kind};
 use super::payload::Payload;
 use super::reader::{Malformed, Reader};
@@ -14,7 +13,7 @@ use super::table_map::TableMap;
 use super::tables::{Tables, Target};
 use super::transaction::{Gtid, GtidEvent, Savepoint, Transaction};
 use super::{inflate, previous_gtids};
-use crate::change::{ResumePoint, TableId};
+use crate::change::{Losses, ResumePoint, TableId};
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
 use crate::source::mysql::gtid::GtidSet;
@@ -165,7 +164,7 @@ impl Decoder {
     /// Between transactions, what has been read since the last one moves the boundary too: a new file begins
     /// with events that belong to none.
     fn pass_headers(&mut self) {
-        let is_between = self.is_between_transactions() && self.transaction.gtid.is_none();
+        let is_between = self.is_between_transactions() && !self.transaction.announced;
         let is_ahead = (self.here.number, self.here.offset) > (self.boundary.number, self.boundary.offset);
         if is_between && is_ahead && self.format.is_some() {
             self.boundary.clone_from(&self.here);
@@ -280,6 +279,7 @@ impl Decoder {
             return self.format_description(event, header);
         }
         let body = event::body(event, header, checksums)?;
+        self.transaction.announced |= !belongs_to_no_transaction(header.kind);
         match header.kind {
             kind::TABLE_MAP => self.table_map(body, header),
             kind::QUERY => self.query(Query::read(body, false, None)?, header),
@@ -318,6 +318,7 @@ impl Decoder {
             // The server was started anew: what it had not finished writing has been rolled back.
             self.roll_back()?;
         }
+        self.transaction.announced = false;
         self.tables.forget_maps();
         self.format = Some(format);
         if (self.here.number, 4) > (self.boundary.number, self.boundary.offset) {
@@ -556,6 +557,23 @@ const XA_ADVICE: &str = "it was changed by an XA PREPARE, a two-phase transactio
 
 fn header_time_us(header: &EventHeader) -> i64 {
     i64::from(header.timestamp_s) * 1_000_000
+}
+
+/// Events of the log itself: reading may restart after one of them. All others are part of a transaction, or tell
+/// something of the one that follows.
+fn belongs_to_no_transaction(event_kind: u8) -> bool {
+    matches!(
+        event_kind,
+        kind::PREVIOUS_GTIDS
+            | kind::MARIADB_GTID_LIST
+            | kind::MARIADB_BINLOG_CHECKPOINT
+            | kind::ROTATE
+            | kind::STOP
+            | kind::HEARTBEAT
+            | kind::HEARTBEAT_V2
+            | kind::IGNORABLE
+            | kind::VIEW_CHANGE
+    )
 }
 
 /// Events that change nothing, and those that mean trouble.

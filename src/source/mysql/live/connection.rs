@@ -269,7 +269,8 @@ fn log_failure(endpoint: &Endpoint, text: &str) -> (SourceErrorKind, String) {
         let message = format!(
             "{endpoint} hung up: another replica (or a second copy of this job) reads with the same server id: {text}; give each its own `server_id` in the job file"
         );
-        return (SourceErrorKind::Misconfigured, message);
+        // The copy that connected last goes on; the other may come back when it has ended.
+        return (SourceErrorKind::Unavailable, message);
     }
     if any(&["max_allowed_packet", "bogus data", "corrupt", "event read from binlog did not pass", "checksum"]) {
         return (SourceErrorKind::Corrupt, format!("{endpoint} cannot read its own binlog: {text}"));
@@ -301,7 +302,7 @@ mod tests {
         check(
             1236,
             "A replica with the same server_uuid/server_id as this replica",
-            SourceErrorKind::Misconfigured,
+            SourceErrorKind::Unavailable,
             "server_id",
         );
         check(1236, "bogus data in log event", SourceErrorKind::Corrupt, "own binlog");

@@ -252,8 +252,8 @@ fn server_failure(endpoint: &Endpoint, doing: &str, error: mysql_async::ServerEr
         1381 => {
             (SourceErrorKind::Misconfigured, format!("{endpoint} writes no binary log: start the server with log_bin"))
         }
-        // ER_MASTER_FATAL_ERROR_READING_BINLOG
-        1236 => log_failure(endpoint, &text),
+        // ER_MASTER_FATAL_ERROR_READING_BINLOG; MariaDB: ER_SLAVE_SAME_ID
+        1236 | 4052 => log_failure(endpoint, &text),
         // ER_PARSE_ERROR, ER_UNKNOWN_SYSTEM_VARIABLE: a statement that this server does not know.
         1064 | 1193 => (SourceErrorKind::Misconfigured, format!("{endpoint} does not understand {doing}: {text}")),
         _ => (SourceErrorKind::Unavailable, format!("{endpoint}: {doing}: {text}")),

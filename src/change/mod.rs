@@ -1,9 +1,11 @@
 //! What a change is, where it stands, and from where reading may restart.
 
 mod batch;
+mod losses;
 mod position;
 mod table;
 
 pub use batch::{ChangeBatch, InvalidBatch, Operation, TransactionSpan};
+pub use losses::Losses;
 pub use position::{Boundary, ResumePoint, SourceIdentity, SourcePosition};
 pub use table::TableId;

@@ -10,7 +10,7 @@ use super::text::{Align, count, table, time};
 use super::{Exit, Global};
 use crate::change::TableId;
 use crate::clock::SystemClock;
-use crate::pipeline::{self, Environment, RunOptions, RunOutcome};
+use crate::pipeline::{self, Environment, RunOptions, RunOutcome, TableOutcome};
 
 /// Reads the source's changes and applies them to the lake's tables.
 #[derive(Debug, clap::Args)]
@@ -102,9 +102,24 @@ pub fn summary(job: &str, outcome: &RunOutcome) -> String {
         ("VERSION", Align::Right),
     ];
     let tables = if rows.is_empty() { String::new() } else { table(&heading, &rows) };
+    let losses: String = outcome.tables.iter().filter_map(losses).collect();
     let position = outcome.position.as_deref().unwrap_or("no position yet");
     let committed = outcome.source_commit_time_us.map(|us| format!(", source commit time {}", time(us)));
-    format!("{tables}{job}: batches {}, at {position}{}\n", outcome.batches, committed.unwrap_or_default())
+    format!("{tables}{losses}{job}: batches {}, at {position}{}\n", outcome.batches, committed.unwrap_or_default())
+}
+
+/// What of a table's values could not be kept, if anything.
+fn losses(table: &TableOutcome) -> Option<String> {
+    let parts = [
+        (table.zero_dates, "dates such as 0000-00-00 became null"),
+        (table.unmapped_texts, "texts have bytes outside of their character set, now replacement characters"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{} {what}", count(number)))
+        .collect();
+    (!parts.is_empty()).then(|| format!("{}: {}\n", table.table, parts.join("; ")))
 }
 
 /// What the outcome means for the caller.
@@ -116,7 +131,6 @@ pub fn exit_of(outcome: &RunOutcome) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::TableOutcome;
 
     fn table_outcome(name: &str, rows: u64, stopped: Option<&str>) -> TableOutcome {
         TableOutcome {
@@ -124,6 +138,8 @@ mod tests {
             rows_loaded: rows,
             rows_upserted: 12,
             rows_deleted: 3,
+            zero_dates: 0,
+            unmapped_texts: 0,
             version: Some(7),
             stopped: stopped.map(str::to_string),
         }
@@ -145,6 +161,26 @@ mod tests {
              shop: batches 2, at bin.000003:77, source commit time 2026-01-01T00:00:00Z\n"
         );
         assert_eq!(exit_of(&outcome), Exit::TableStopped);
+    }
+
+    #[test]
+    fn what_could_not_be_kept_is_told_where_there_is_any() {
+        let mut orders = table_outcome("orders", 0, None);
+        (orders.zero_dates, orders.unmapped_texts) = (1200, 1);
+        let outcome = RunOutcome { tables: vec![table_outcome("log", 0, None), orders], ..RunOutcome::default() };
+        let text = summary("shop", &outcome);
+        let expected = "shop.orders: 1,200 dates such as 0000-00-00 became null; \
+                        1 texts have bytes outside of their character set, now replacement characters\n";
+        assert!(text.contains(expected) && !text.contains("shop.log:"), "{text}");
+        let json = serde_json::to_value(&outcome).unwrap();
+        assert_eq!(
+            (json["tables"][1]["zero_dates"].as_u64(), json["tables"][1]["unmapped_texts"].as_u64()),
+            (Some(1200), Some(1))
+        );
+    }
+
+    #[test]
+    fn a_run_without_tables_has_a_summary_too() {
         assert_eq!(exit_of(&RunOutcome::default()), Exit::Done);
         assert_eq!(summary("shop", &RunOutcome::default()), "shop: batches 0, at no position yet\n");
     }

@@ -44,6 +44,17 @@ pub enum PipelineError {
     LogChanged { expected: String, found: String },
     #[error("{table} cannot be loaded again: {reason}")]
     NotLoadable { table: TableId, reason: String },
+    #[error(
+        "the log went back from {from} to {to}: its files were numbered anew, or the server was reset or restored; \
+         nothing after {from} was applied. Start a new job with an empty lake path"
+    )]
+    LogWentBack { from: String, to: String },
+    #[error(
+        "rows of a first load were read as of {low}, which is before {at}, the place where the job stands; they are read again"
+    )]
+    SplitTooEarly { low: String, at: String },
+    #[error("another process applied the batch of {table} without the rows of its first load; they are read again")]
+    SplitLeftOut { table: TableId },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
     NothingSelected { patterns: String },
 }
@@ -57,11 +68,12 @@ impl PipelineError {
                 SourceErrorKind::Misconfigured => 2,
                 SourceErrorKind::Lost => 4,
             },
-            Self::OtherSource { .. } | Self::LogChanged { .. } => 4,
+            Self::OtherSource { .. } | Self::LogChanged { .. } | Self::LogWentBack { .. } => 4,
             Self::NothingSelected { .. } | Self::TableOfAnother { .. } | Self::NotLoadable { .. } => 2,
             Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
+            Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => 1,
         }
     }
 
@@ -71,6 +83,7 @@ impl PipelineError {
             Self::Source(error) => error.kind == SourceErrorKind::Unavailable,
             Self::Lake(error) => error.kind() == LakeErrorKind::Unavailable,
             Self::Ledger(LedgerError::Store { .. }) | Self::Overtaken { .. } => true,
+            Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => true,
             _ => false,
         }
     }

@@ -12,6 +12,8 @@ mod retry;
 mod schema;
 mod session;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,6 +69,10 @@ pub struct TableOutcome {
     pub rows_loaded: u64,
     pub rows_upserted: u64,
     pub rows_deleted: u64,
+    /// Dates that are none (`0000-00-00`) and became null.
+    pub zero_dates: u64,
+    /// Texts with bytes that their character set does not have, which became replacement characters.
+    pub unmapped_texts: u64,
     /// The Delta version that the table has now.
     pub version: Option<i64>,
     /// Why the table was taken out, in this run or an earlier one.

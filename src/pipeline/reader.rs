@@ -1,19 +1,23 @@
 //! Fills micro-batches from a stream of changes, and puts the rows of a first load in their place in the log.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
 use crate::batch::MicroBatch;
-use crate::change::{ChangeBatch, ResumePoint, SourcePosition, TableId};
+use crate::change::{ChangeBatch, Losses, ResumePoint, SourcePosition, TableId};
 use crate::clock::Clock;
 use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, Split, TableStopped};
 
+/// How long a batch without rows is waited with: then the caller may save the position that has been reached.
+const EMPTY_AGE_MAX: Duration = Duration::from_secs(10);
+
 /// Why a batch is to be closed.
 pub(super) enum Filled {
-    /// It is full or old enough, or everything asked for is in it.
+    /// It is full or old enough, or everything asked for is in it. It may be empty.
     Ready,
     /// The stream has ended, or the run is to stop.
     Ended,
@@ -43,6 +47,15 @@ pub(super) struct Reader {
     pub at: ResumePoint,
     /// Rows of a first load that wait for the log to reach their low watermark.
     waiting_split: Option<Split>,
+    /// Rows of a first load that were pushed since the last boundary, and the number of the `Rows` event that
+    /// they were pushed with: a rollback of that event is none of theirs.
+    pushed_split: Option<(usize, Split)>,
+    /// Rows of a transaction were taken back that the stream does not give again: it has to be opened anew.
+    is_torn: bool,
+    /// Losses in the rows of first loads that no caller has taken yet.
+    split_losses: BTreeMap<TableId, Losses>,
+    /// The stream's losses when they were last taken.
+    losses_taken: BTreeMap<TableId, Losses>,
     /// For each `Rows` event since the last boundary, how many pushes there had been after it.
     pushes: Vec<usize>,
 }
@@ -55,11 +68,43 @@ impl Reader {
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Self {
-        Self { stream, skip, clock, stop, at, waiting_split: None, pushes: Vec::new() }
+        Self {
+            stream,
+            skip,
+            clock,
+            stop,
+            at,
+            waiting_split: None,
+            pushed_split: None,
+            is_torn: false,
+            split_losses: BTreeMap::new(),
+            losses_taken: BTreeMap::new(),
+            pushes: Vec::new(),
+        }
     }
 
     pub fn skip(&mut self, table: &TableId) {
         self.skip.insert(table.clone());
+    }
+
+    /// The tables whose rows are not wanted.
+    pub fn skipped(&self) -> &HashSet<TableId> {
+        &self.skip
+    }
+
+    /// What could not be kept of the rows read since the last call.
+    pub fn take_losses(&mut self) -> BTreeMap<TableId, Losses> {
+        let mut losses = std::mem::take(&mut self.split_losses);
+        for (table, now) in self.stream.losses() {
+            let taken = self.losses_taken.insert(table.clone(), now).unwrap_or_default();
+            *losses.entry(table).or_default() += now.since(taken);
+        }
+        losses
+    }
+
+    /// Whether only a new stream from [`Self::at`] can go on.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
     }
 
     /// Has the rows of `split` put where the log passes its low watermark.
@@ -67,11 +112,14 @@ impl Reader {
         self.waiting_split = Some(split);
     }
 
-    /// Reads into `batch` until it is to be closed. On return `batch` ends at a boundary.
+    /// Reads into `batch` until it is to be closed. On return `batch` ends at a boundary, except that a batch
+    /// which is cut may have more to come after [`Filled::Schema`] and [`Filled::Stopped`].
     pub async fn fill(&mut self, batch: &mut MicroBatch, until: &Until<'_>) -> Result<Filled, PipelineError> {
         if self.reached(until) {
             return Ok(Filled::Ready);
         }
+        self.check_split()?;
+        let began = self.clock.instant();
         loop {
             let event = tokio::select! {
                 biased;
@@ -83,14 +131,56 @@ impl Reader {
                 Some(SourceEvent::Rows(rows)) => self.rows(batch, rows, until)?,
                 Some(SourceEvent::Boundary(boundary)) => {
                     self.boundary(batch, boundary, until)?;
-                    if self.reached(until) || (!until.exactly && batch.is_full(self.clock.instant())) {
+                    let now = self.clock.instant();
+                    let is_old = batch.is_empty() && now.saturating_duration_since(began) >= EMPTY_AGE_MAX;
+                    if self.reached(until) || (!until.exactly && (is_old || batch.is_full(now))) {
                         return Ok(Filled::Ready);
                     }
                 }
                 Some(SourceEvent::Discard { keep }) => self.discard(batch, keep)?,
-                Some(SourceEvent::Schema(change)) => return Ok(Filled::Schema(change)),
-                Some(SourceEvent::TableStopped(stopped)) => return Ok(Filled::Stopped(stopped)),
+                Some(SourceEvent::Schema(change)) => {
+                    return self.interrupted(batch, until, change.position.clone(), Filled::Schema(change));
+                }
+                Some(SourceEvent::TableStopped(stopped)) => {
+                    return self.interrupted(batch, until, stopped.position.clone(), Filled::Stopped(stopped));
+                }
             }
+        }
+    }
+
+    /// Meets news of a table that stand at `position`.
+    fn interrupted(
+        &mut self,
+        batch: &mut MicroBatch,
+        until: &Until<'_>,
+        position: SourcePosition,
+        news: Filled,
+    ) -> Result<Filled, PipelineError> {
+        match until.cut {
+            // All that comes before the cut has been read, though its boundary is not told.
+            Some(cut) if position > cut.position => {
+                self.boundary(batch, Boundary { resume: cut.clone(), commit_time_us: None }, until)?;
+                Ok(Filled::Ready)
+            }
+            Some(_) => Ok(news),
+            None => {
+                if !self.pushes.is_empty() {
+                    self.discard(batch, 0)?;
+                    self.is_torn = true;
+                }
+                Ok(news)
+            }
+        }
+    }
+
+    /// Changes between the split's low watermark and here would not be laid over its rows.
+    fn check_split(&self) -> Result<(), PipelineError> {
+        match &self.waiting_split {
+            Some(split) if split.low.position < self.at.position => Err(PipelineError::SplitTooEarly {
+                low: split.low.position.text.clone(),
+                at: self.at.position.text.clone(),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -135,10 +225,11 @@ impl Reader {
 
     fn push_split(&mut self, batch: &mut MicroBatch) -> Result<usize, PipelineError> {
         let Some(split) = self.waiting_split.take() else { return Ok(0) };
-        let pushed = split.rows.len();
-        for rows in split.rows {
-            batch.push(rows)?;
+        for rows in &split.rows {
+            batch.push(rows.clone())?;
         }
+        let pushed = split.rows.len();
+        self.pushed_split = Some((self.pushes.len(), split));
         Ok(pushed)
     }
 
@@ -147,10 +238,19 @@ impl Reader {
             Some(cut) if boundary.resume.position >= cut.position => cut.clone(),
             _ => boundary.resume,
         };
+        if resume.position < self.at.position {
+            let (from, to) = (self.at.position.text.clone(), resume.position.text.clone());
+            return Err(PipelineError::LogWentBack { from, to });
+        }
         if self.waiting_split.as_ref().is_some_and(|split| resume.position >= split.low.position) {
             self.push_split(batch)?;
         }
         self.pushes.clear();
+        if let Some((_, split)) = self.pushed_split.take()
+            && let Some(rows) = split.rows.first()
+        {
+            *self.split_losses.entry(rows.schema.table.clone()).or_default() += split.losses;
+        }
         batch.boundary(Boundary { resume: resume.clone(), commit_time_us: boundary.commit_time_us });
         self.at = resume;
         Ok(())
@@ -158,6 +258,9 @@ impl Reader {
 
     /// `keep` counts `Rows` events; the batch counts pushes.
     fn discard(&mut self, batch: &mut MicroBatch, keep: usize) -> Result<(), PipelineError> {
+        if let Some((_, split)) = self.pushed_split.take_if(|(index, _)| *index >= keep) {
+            self.waiting_split = Some(split);
+        }
         self.pushes.truncate(keep);
         batch.discard(self.pushes.last().copied().unwrap_or(0))?;
         Ok(())

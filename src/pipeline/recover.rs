@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::PipelineError;
-use super::apply::{app_id, load_app_id, tag};
+use super::apply::{app_id, tag};
 use super::reader::{Filled, Reader, Until};
-use super::session::Session;
+use super::session::{Progress, Session};
 use crate::change::TableId;
 use crate::lake::{LedgerEntry, Work};
 
 impl Session<'_> {
     /// Compares the newest entry with each of its tables, and applies it where it is missing. Afterwards the
-    /// tables are what the state says.
-    pub(super) async fn recover(&mut self) -> Result<(), PipelineError> {
+    /// tables are what the state says, unless the run was stopped meanwhile: then [`Progress::Ended`] is the result.
+    pub(super) async fn recover(&mut self) -> Result<Progress, PipelineError> {
         let entry = self.state.newest.clone();
         match &entry.work {
             Work::Begin | Work::Stop { .. } => {}
@@ -25,14 +25,19 @@ impl Session<'_> {
                 self.stop_tables(impossible).await?;
             }
             Work::Batch { tables, .. } => {
-                let missing = self.tables_without(&entry, tables).await?;
+                let mut missing = self.tables_without(&entry, tables).await?;
+                // What is not selected any more is not read; such a table is taken out before anything else happens.
+                missing.retain(|table| self.selects(table));
                 if !missing.is_empty() {
                     tracing::info!(sequence = entry.sequence, tables = missing.len(), "finishing an interrupted batch");
-                    self.redo(&entry, &missing).await?;
+                    if self.redo(&entry, &missing).await? == Progress::Ended {
+                        return Ok(Progress::Ended);
+                    }
                 }
             }
         }
-        self.revert_lost_split().await
+        self.revert_lost_split().await?;
+        Ok(Progress::Going)
     }
 
     /// Of the entry's tables those that do not carry its number.
@@ -54,7 +59,7 @@ impl Session<'_> {
 
     /// Reads the entry's batch again from the log and applies it to `missing`. The rows of a first load that
     /// were part of it are left out: the split is read again later.
-    async fn redo(&mut self, entry: &LedgerEntry, missing: &HashSet<TableId>) -> Result<(), PipelineError> {
+    async fn redo(&mut self, entry: &LedgerEntry, missing: &HashSet<TableId>) -> Result<Progress, PipelineError> {
         self.environment.source.check_held(&entry.start).await?;
         let followed = self.state.followed();
         let schemas = followed
@@ -76,6 +81,7 @@ impl Session<'_> {
                     reader.skip(&change.schema.table);
                 }
                 Filled::Stopped(stopped) if !missing.contains(&stopped.table) => reader.skip(&stopped.table),
+                Filled::Ended if self.environment.stop.is_cancelled() => return Ok(Progress::Ended),
                 Filled::Ended | Filled::Schema(_) | Filled::Stopped(_) => {
                     let (expected, found) = (entry.end.position.text.clone(), reader.at.position.text.clone());
                     return Err(PipelineError::LogChanged { expected, found });
@@ -88,15 +94,16 @@ impl Session<'_> {
             let keyed = self.keyed_or_none(table, changes.remove(table))?;
             self.apply.apply(table, keyed, &tag).await?;
         }
-        Ok(())
+        Ok(Progress::Going)
     }
 
     /// A split counts as done only if its table says so.
     async fn revert_lost_split(&mut self) -> Result<(), PipelineError> {
         let Some(split) = self.state.last_split.clone() else { return Ok(()) };
-        let done = self.apply.applied(&split.table, &load_app_id(&self.job.name)).await?;
-        if done.unwrap_or(0) <= i64::try_from(split.index).unwrap_or(i64::MAX) {
+        if !self.has_split(&split).await? {
             self.state.revert_split(&split);
+            // At once: a later split would take this one's place as the last that may be missing.
+            self.ledger.fold(&self.state, true).await?;
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use super::apply::{self, Apply, LakeApply};
 use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
-use crate::change::{ResumePoint, SourcePosition, TableId};
-use crate::config::Job;
+use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
+use crate::config::{Job, SourceConfig, TableFilter};
 use crate::failpoint;
-use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, SplitRecord, Work};
+use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, SplitRecord, Work};
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
 /// upsert, and what the allocator keeps.
@@ -34,6 +34,10 @@ pub(super) enum Progress {
 pub(super) struct Tally {
     pub batches: u64,
     pub tables: BTreeMap<TableId, TableTally>,
+    /// The tries so far, as the ledger names them.
+    runs: Vec<Uuid>,
+    /// The newest entry that a try has seen or written.
+    sequence: u64,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +45,19 @@ pub(super) struct TableTally {
     pub loaded: u64,
     pub upserted: u64,
     pub deleted: u64,
+    pub losses: Losses,
+}
+
+impl Tally {
+    /// Between two tries of a run, no other process may have written steps of the job: it would go on doing so.
+    fn check_alone(&mut self, job: &Job, state: &JobState) -> Result<(), LedgerError> {
+        let is_ours = self.runs.is_empty() || self.runs.contains(&state.newest.run);
+        if !is_ours && state.newest.sequence > self.sequence {
+            return Err(LedgerError::OtherWriter { job: job.name.clone(), sequence: state.newest.sequence });
+        }
+        self.sequence = state.newest.sequence;
+        Ok(())
+    }
 }
 
 pub(super) struct Session<'a> {
@@ -55,6 +72,8 @@ pub(super) struct Session<'a> {
     pub rows_estimated: HashMap<TableId, u64>,
     /// Rows of the next split of a first load.
     pub split_rows: usize,
+    /// The newest entry's work is still to be finished: the run was stopped before it was.
+    pub is_unfinished: bool,
 }
 
 /// A closed batch's way into the ledger.
@@ -88,16 +107,33 @@ impl<'a> Session<'a> {
                 JobState::begin(entry).expect("invariant: this is a first entry")
             }
         };
+        tally.check_alone(job, &state)?;
+        tally.runs.push(run);
         let apply = Box::new(LakeApply::new(environment.lake.clone()));
         let split_rows = super::load::first_split_rows(job);
         let rows_estimated = HashMap::new();
-        let mut session = Self { job, options, environment, tally, ledger, state, apply, rows_estimated, split_rows };
-        session.recover().await?;
+        let mut session = Self {
+            job,
+            options,
+            environment,
+            tally,
+            ledger,
+            state,
+            apply,
+            rows_estimated,
+            split_rows,
+            is_unfinished: false,
+        };
+        session.is_unfinished = session.recover().await? == Progress::Ended;
         Ok(session)
     }
 
     /// Reads and applies until the run's end.
     pub async fn run(&mut self) -> Result<(), PipelineError> {
+        if self.is_unfinished {
+            return Ok(());
+        }
+        self.stop_unselected().await?;
         self.environment.source.check_held(self.position()).await?;
         let mut late = self.adopt_tables().await?;
         let mut reader = self.read_from_here(late.clone()).await?;
@@ -111,7 +147,9 @@ impl<'a> Session<'a> {
                 reader = self.read_from_here(HashSet::new()).await?;
                 target = self.environment.source.head().await?;
             } else if self.state.next_load().is_some() {
-                if self.load_split(&mut reader).await? == Progress::Ended {
+                let progress = self.load_split(&mut reader).await?;
+                self.count_losses(&mut reader);
+                if progress == Progress::Ended {
                     return self.ledger.fold(&self.state, true).await.map_err(PipelineError::from);
                 }
             } else if (at_target && !self.options.follow)
@@ -141,6 +179,7 @@ impl<'a> Session<'a> {
         if !batch.is_empty() || age_us > IDLE_ENTRY_EVERY_US {
             self.commit_batch(batch, None).await?;
         }
+        self.count_losses(reader);
         self.follow_up(filled, reader).await
     }
 
@@ -151,16 +190,56 @@ impl<'a> Session<'a> {
             Filled::Ended => Ok(Progress::Ended),
             Filled::Schema(change) => {
                 self.move_to(reader).await?;
+                let table = change.schema.table.clone();
                 self.change_schema(change).await?;
+                if self.state.tables.get(&table).is_some_and(|state| state.stopped.is_some()) {
+                    reader.skip(&table);
+                }
+                self.mend(reader).await?;
                 Ok(Progress::Going)
             }
             Filled::Stopped(stopped) => {
                 self.move_to(reader).await?;
                 reader.skip(&stopped.table);
                 self.stop_table(stopped.table, stopped.position, stopped.reason).await?;
+                self.mend(reader).await?;
                 Ok(Progress::Going)
             }
         }
+    }
+
+    /// Reads on from the last boundary with a new stream where the old one has given rows that were taken back.
+    async fn mend(&mut self, reader: &mut Reader) -> Result<(), PipelineError> {
+        if reader.is_torn() {
+            *reader = self.read_from_here(reader.skipped().clone()).await?;
+        }
+        Ok(())
+    }
+
+    fn count_losses(&mut self, reader: &mut Reader) {
+        for (table, losses) in reader.take_losses() {
+            self.tally.tables.entry(table).or_default().losses += losses;
+        }
+    }
+
+    /// Takes out the tables that the job no longer selects: their changes are not read any more, so one that is
+    /// selected again some day has missed some.
+    async fn stop_unselected(&mut self) -> Result<(), PipelineError> {
+        let unselected = self.state.followed().map(|(table, ..)| table.clone());
+        let unselected: Vec<TableId> = unselected.filter(|table| !self.selects(table)).collect();
+        for table in unselected {
+            let reason = "source.tables of the job does not select it any more; to take it in again, load it anew";
+            self.stop_table(table, self.position().position.clone(), reason.into()).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn selects(&self, table: &TableId) -> bool {
+        let filter: &TableFilter = match &self.job.source {
+            SourceConfig::Mysql(mysql) => &mysql.tables,
+            SourceConfig::BinlogFiles(files) => &files.tables,
+        };
+        filter.matches(table)
     }
 
     /// Notes the reader's position in the ledger, if it is ahead of it.
@@ -217,6 +296,9 @@ impl<'a> Session<'a> {
             let tag = self.tag(&entry, split.as_ref().filter(|split| split.table == *table));
             let keyed = self.keyed_or_none(table, closed.tables.remove(table))?;
             let outcome = self.apply.apply(table, keyed, &tag).await?;
+            if let Some(split) = split.as_ref().filter(|split| split.table == *table) {
+                self.check_split_applied(split, &outcome).await?;
+            }
             self.count(table, &outcome, split.as_ref());
         }
         let report = BatchReport {
@@ -230,6 +312,20 @@ impl<'a> Session<'a> {
         self.tally.batches += 1;
         self.environment.observer.batch_committed(&report);
         Ok(())
+    }
+
+    /// A batch that is there already may be the one that another process has read again, without the split.
+    async fn check_split_applied(&mut self, split: &SplitRecord, outcome: &CommitOutcome) -> Result<(), PipelineError> {
+        if matches!(outcome, CommitOutcome::AlreadyApplied { .. }) && !self.has_split(split).await? {
+            return Err(PipelineError::SplitLeftOut { table: split.table.clone() });
+        }
+        Ok(())
+    }
+
+    /// Whether the split's rows are in its table.
+    pub(super) async fn has_split(&mut self, split: &SplitRecord) -> Result<bool, PipelineError> {
+        let done = self.apply.applied(&split.table, &apply::load_app_id(&self.job.name)).await?;
+        Ok(done.unwrap_or(0) > i64::try_from(split.index).unwrap_or(i64::MAX))
     }
 
     /// A table's changes by key; those of a batch that has none for it are none.
@@ -278,7 +374,10 @@ impl<'a> Session<'a> {
         let mut entry = LedgerEntry::next(&self.state, self.ledger.run(), now_us, step.work);
         entry.end = step.end;
         entry.commit_time_us = step.commit_time_us;
-        assert!(entry.end.position >= entry.start.position, "a step never goes back in the log");
+        if entry.end.position < entry.start.position {
+            let (from, to) = (entry.start.position.text, entry.end.position.text);
+            return Err(PipelineError::LogWentBack { from, to });
+        }
         failpoint::hit(failpoint::CHECKPOINT_BEFORE);
         self.ledger.put(&entry).await?;
         failpoint::hit(failpoint::CHECKPOINT_AFTER);
@@ -287,13 +386,15 @@ impl<'a> Session<'a> {
 
     /// Takes an applied step into the state.
     pub(super) async fn leave(&mut self, entry: LedgerEntry) -> Result<(), PipelineError> {
+        self.tally.sequence = entry.sequence;
         self.state.advance(entry).expect("invariant: the entry was made from this state");
         self.ledger.fold(&self.state, false).await?;
         Ok(())
     }
 
     pub fn outcome(&self) -> RunOutcome {
-        let tables = self.state.tables.iter().map(|(table, state)| {
+        let selected = self.state.tables.iter().filter(|(table, _)| self.selects(table));
+        let tables = selected.map(|(table, state)| {
             let tally = self.tally.tables.get(table);
             TableOutcome {
                 table: table.clone(),
@@ -301,6 +402,8 @@ impl<'a> Session<'a> {
                 rows_upserted: tally.map_or(0, |tally| tally.upserted),
                 rows_deleted: tally.map_or(0, |tally| tally.deleted),
                 version: self.apply.version(table),
+                zero_dates: tally.map_or(0, |tally| tally.losses.zero_dates),
+                unmapped_texts: tally.map_or(0, |tally| tally.losses.invalid_text),
                 stopped: state.stopped.as_ref().map(|stopped| stopped.reason.clone()),
             }
         });

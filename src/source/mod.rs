@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::change::{ChangeBatch, ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::change::{ChangeBatch, Losses, ResumePoint, SourceIdentity, SourcePosition, TableId};
 use crate::schema::TableSchema;
 
 pub use crate::change::Boundary;
@@ -25,7 +25,8 @@ pub enum SourceEvent {
     Discard { keep: usize },
     /// From here on the table has this schema (a new table: the first one). Comes straight after the
     /// boundary that ends all before it, and again after a restart from that boundary, unless the schemas
-    /// given to [`Source::stream`] already say the same.
+    /// given to [`Source::stream`] already say the same. Only a table that is new within a transaction may be
+    /// announced after `Rows` of that transaction: then the caller restarts from the last boundary.
     Schema(SchemaChange),
     /// The table cannot be followed any further; its changes are left out from here on. Comes straight
     /// after a boundary. All other tables go on.
@@ -79,6 +80,8 @@ pub struct Split {
     pub rows: Vec<ChangeBatch>,
     /// The split's upper end, included; `None` for the last split, which has no end.
     pub last_key: Option<SplitKey>,
+    /// What of the rows could not be kept.
+    pub losses: Losses,
 }
 
 /// How an error of a source is to be met. Decided where the error is made, used in one place: the retry
@@ -148,6 +151,7 @@ pub trait Source: Send + Sync {
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
 
     /// Reads at most `rows_max` rows whose keys come after `after`, in the source's key order, without a lock.
+    /// The split's `low` is not before any boundary that a stream of this source has given out so far.
     ///
     /// # Errors
     /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files).
@@ -165,4 +169,8 @@ pub trait ChangeStream: Send {
     /// The next event. `None` at the end of log files; a live source waits, and gives a boundary at least
     /// every second so that the caller sees how far the log has been read. Cancel safe: a dropped call loses nothing.
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError>;
+
+    /// What could not be kept of the rows that this stream has read, by table, since it was opened; tables
+    /// without losses left out. It may count a few rows that [`Self::next`] has not given yet.
+    fn losses(&self) -> Vec<(TableId, Losses)>;
 }

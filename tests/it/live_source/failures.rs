@@ -258,3 +258,58 @@ async fn a_connection_that_is_cut_anywhere_in_an_event_loses_and_doubles_nothing
         }
     }
 }
+
+#[tokio::test]
+async fn a_copy_that_takes_over_the_server_id_may_leave_again() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let one_config = config(server, "a.*");
+        let (one, other) = [(); 2].map(|()| MysqlSource::new(one_config.clone(), BTreeMap::new())).into();
+        let start = one.head().await.unwrap();
+        let mut first = one.stream(&start, HashMap::new(), HashSet::new()).await.unwrap();
+        first.next().await.unwrap();
+        let mut second = other.stream(&start, HashMap::new(), HashSet::new()).await.unwrap();
+        second.next().await.unwrap();
+        let failure = loop {
+            match tokio::time::timeout(PATIENCE, first.next()).await.expect("the first copy goes on") {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        check(Err::<(), _>(failure), SourceErrorKind::Unavailable, &["second copy of this job", "server_id"]);
+        tokio::time::timeout(PATIENCE, second.next()).await.expect("the second copy goes on").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_ends_before_the_position_is_another_log_whatever_its_gtids() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let source = source(server, "a.*");
+        let mut later = source.head().await.unwrap();
+        later.position.order.0 = 999_999;
+        later.position.text = "binlog.999999:4".into();
+        check(source.check_held(&later).await, SourceErrorKind::Lost, &["binlog.999999"]);
+    }
+}
+
+#[tokio::test]
+async fn dates_that_are_none_are_counted_by_the_stream_and_by_the_split() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = server.new_database("losses").await;
+        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, d DATE)")).await;
+        let source = source(server, &format!("{database}.*"));
+        let start = source.start().await.unwrap();
+        let values = "(1, '0000-00-00'), (2, '2024-01-01'), (3, '0000-00-00')";
+        run(server, vec![format!("INSERT INTO {database}.t VALUES {values}")]).await;
+        let mut stream = open(&source, &start).await;
+        read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+        let table = TableId::new(&database, "t");
+        let losses = stream.losses().into_iter().find(|(found, _)| *found == table).expect("losses");
+        assert_eq!((losses.1.zero_dates, losses.1.invalid_text), (2, 0), "{flavor:?}");
+        let schema = &schemas(&source).await[&table];
+        let split = source.read_split(schema, None, 10).await.unwrap();
+        assert_eq!((split.losses.zero_dates, split.losses.invalid_text), (2, 0), "{flavor:?}");
+    }
+}

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use super::column::{ColumnBuilder, Losses};
+use super::column::ColumnBuilder;
 use super::reader::{Malformed, Reader};
 use super::rows::RowsKind;
 use super::table_map::bit;
 use super::wire::WireColumn;
-use crate::change::{ChangeBatch, Operation, SourcePosition, TransactionSpan};
+use crate::change::{ChangeBatch, Losses, Operation, SourcePosition, TransactionSpan};
 use crate::schema::TableSchema;
 
 /// Where an event ends: the offset in bytes in the file.

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::buffer::Mark;
-use super::column::Losses;
 use super::event::{EventHeader, FLAG_ARTIFICIAL, FormatDescription, kind};
 use super::payload::Payload;
 use super::reader::Malformed;
 use super::tables::Tables;
 use super::transaction::Transaction;
-use crate::change::{ResumePoint, TableId};
+use crate::change::{Losses, ResumePoint, TableId};
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
 use crate::source::mysql::gtid::GtidSet;

@@ -20,6 +20,7 @@ impl Decoder {
             return self.format_description(event, header);
         }
         let body = event::body(event, header, checksums)?;
+        self.transaction.announced |= !belongs_to_no_transaction(header.kind);
         match header.kind {
             kind::TABLE_MAP => self.table_map(body, header),
             kind::QUERY => self.query(Query::read(body, false, false)?, header),
@@ -58,6 +59,7 @@ impl Decoder {
             // The server was started anew: what it had not finished writing has been rolled back.
             self.roll_back()?;
         }
+        self.transaction.announced = false;
         self.tables.forget_maps();
         self.format = Some(format);
         if (self.here.number, 4) > (self.boundary.number, self.boundary.offset) {
@@ -96,7 +98,6 @@ impl Decoder {
         if self.transaction.open {
             return Err(Malformed::value("a transaction begins within another").into());
         }
-        self.transaction.announced = true;
         self.transaction.gtid = event.gtid;
         self.transaction.commit_time_us = event.commit_time_us;
         self.transaction.open = event.begins;
@@ -306,6 +307,23 @@ const XA_ADVICE: &str = "it was changed by an XA PREPARE, a two-phase transactio
 
 fn header_time_us(header: &EventHeader) -> i64 {
     i64::from(header.timestamp_s) * 1_000_000
+}
+
+/// Events of the log itself: reading may restart after one of them. All others are part of a transaction, or tell
+/// something of the one that follows.
+fn belongs_to_no_transaction(event_kind: u8) -> bool {
+    matches!(
+        event_kind,
+        kind::PREVIOUS_GTIDS
+            | kind::MARIADB_GTID_LIST
+            | kind::MARIADB_BINLOG_CHECKPOINT
+            | kind::ROTATE
+            | kind::STOP
+            | kind::HEARTBEAT
+            | kind::HEARTBEAT_V2
+            | kind::IGNORABLE
+            | kind::VIEW_CHANGE
+    )
 }
 
 /// Events that change nothing, and those that mean trouble.

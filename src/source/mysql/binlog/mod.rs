@@ -24,7 +24,6 @@ mod tables;
 mod transaction;
 mod wire;
 
-pub use column::Losses;
 pub use decoder::{CHUNK_BYTES, Decoder, DecoderOptions};
 pub use event::{EVENT_BYTES_MAX, EventHeader, Flavor, FormatDescription, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};
 pub use reader::{Malformed, Reader};

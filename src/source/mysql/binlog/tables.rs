@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::buffer::RowBuffer;
-use super::column::Losses;
-use crate::change::TableId;
+use crate::change::{Losses, TableId};
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
 

@@ -158,7 +158,7 @@ pub struct Savepoint {
 #[derive(Debug, Default)]
 pub struct Transaction {
     pub open: bool,
-    /// Its GTID event has been read.
+    /// An event that belongs to it has been read, whether or not it is open yet: its GTID, say.
     pub announced: bool,
     /// It began without a statement, and ends with the last row event of its own.
     pub ends_with_statement: bool,

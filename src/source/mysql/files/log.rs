@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use super::LogFile;
-use crate::change::ResumePoint;
+use crate::change::{Losses, ResumePoint, TableId};
 use crate::source::mysql::binlog::{self, Decoder, EVENT_BYTES_MAX, EventHeader, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};
 use crate::source::{SourceError, SourceErrorKind, SourceEvent};
 
@@ -57,6 +57,11 @@ impl Log {
                 Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// What could not be kept so far, by table.
+    pub(super) fn losses(&self) -> Vec<(TableId, Losses)> {
+        self.decoder.losses().map(|(table, losses)| (table.clone(), losses)).collect()
     }
 
     fn fail(&mut self, error: SourceError) {

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::binlog::{self, CHUNK_BYTES, Decoder, DecoderOptions};
-use crate::change::{ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::change::{Losses, ResumePoint, SourceIdentity, SourcePosition, TableId};
 use crate::config::{BinlogFilesConfig, TableFilter};
 use crate::schema::TableSchema;
 use crate::source::{
@@ -164,17 +164,20 @@ impl Source for BinlogFiles {
         });
         let mut log = Log::new(self.files()?, from, decoder);
         let (sender, receiver) = mpsc::channel(EVENTS_AHEAD_MAX);
+        let losses = Arc::new(Mutex::new(Vec::new()));
+        let counted = Arc::clone(&losses);
         // The task ends when the log does, or when the stream is dropped.
         tokio::task::spawn_blocking(move || {
             while let Some(next) = log.next().transpose() {
                 let failed = next.is_err();
+                *counted.lock().unwrap_or_else(PoisonError::into_inner) = log.losses();
                 if sender.blocking_send(next.map(Some)).is_err() || failed {
                     return;
                 }
             }
             let _ = sender.blocking_send(Ok(None));
         });
-        Ok(Box::new(FileStream { receiver, ended: false }))
+        Ok(Box::new(FileStream { receiver, losses, ended: false }))
     }
 
     async fn read_split(
@@ -194,11 +197,17 @@ impl Source for BinlogFiles {
 /// Events as the reading task sends them; `Ok(None)` is the end.
 struct FileStream {
     receiver: mpsc::Receiver<Result<Option<SourceEvent>, SourceError>>,
+    /// As of the last event that the reading task has sent.
+    losses: Arc<Mutex<Vec<(TableId, Losses)>>>,
     ended: bool,
 }
 
 #[async_trait]
 impl ChangeStream for FileStream {
+    fn losses(&self) -> Vec<(TableId, Losses)> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError> {
         if self.ended {
             return Ok(None);

@@ -252,8 +252,8 @@ fn server_failure(endpoint: &Endpoint, doing: &str, error: mysql_async::ServerEr
         1381 => {
             (SourceErrorKind::Misconfigured, format!("{endpoint} writes no binary log: start the server with log_bin"))
         }
-        // ER_MASTER_FATAL_ERROR_READING_BINLOG
-        1236 => log_failure(endpoint, &text),
+        // ER_MASTER_FATAL_ERROR_READING_BINLOG; MariaDB: ER_SLAVE_SAME_ID
+        1236 | 4052 => log_failure(endpoint, &text),
         // ER_PARSE_ERROR, ER_UNKNOWN_SYSTEM_VARIABLE: a statement that this server does not know.
         1064 | 1193 => (SourceErrorKind::Misconfigured, format!("{endpoint} does not understand {doing}: {text}")),
         _ => (SourceErrorKind::Unavailable, format!("{endpoint}: {doing}: {text}")),
@@ -269,7 +269,8 @@ fn log_failure(endpoint: &Endpoint, text: &str) -> (SourceErrorKind, String) {
         let message = format!(
             "{endpoint} hung up: another replica (or a second copy of this job) reads with the same server id: {text}; give each its own `server_id` in the job file"
         );
-        return (SourceErrorKind::Misconfigured, message);
+        // The copy that connected last goes on; the other may come back when it has ended.
+        return (SourceErrorKind::Unavailable, message);
     }
     if any(&["max_allowed_packet", "bogus data", "corrupt", "event read from binlog did not pass", "checksum"]) {
         return (SourceErrorKind::Corrupt, format!("{endpoint} cannot read its own binlog: {text}"));
@@ -301,7 +302,7 @@ mod tests {
         check(
             1236,
             "A replica with the same server_uuid/server_id as this replica",
-            SourceErrorKind::Misconfigured,
+            SourceErrorKind::Unavailable,
             "server_id",
         );
         check(1236, "bogus data in log event", SourceErrorKind::Corrupt, "own binlog");

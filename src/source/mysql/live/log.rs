@@ -10,9 +10,9 @@ use crate::source::{SourceError, SourceErrorKind};
 
 /// How long transactions that are in the log may take to become visible. Semi-synchronous replication holds
 /// them back until a replica has answered (10 s by default).
-const COMMIT_WAIT: Duration = Duration::from_secs(30);
+pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(30);
 /// Between two looks at the transactions that are about to commit.
-const COMMIT_POLL: Duration = Duration::from_millis(2);
+pub(super) const COMMIT_POLL: Duration = Duration::from_millis(2);
 /// Tries to find the log quiet, or unrotated, before the exact but dearer way is taken.
 const QUIET_TRIES: usize = 5;
 /// Offset of the first event of a binlog file: the magic number is 4 bytes long.
@@ -32,7 +32,7 @@ impl Coordinates {
         Some(Self { file: file.to_string(), offset: offset.parse().ok()? })
     }
 
-    fn position(&self) -> SourcePosition {
+    pub fn position(&self) -> SourcePosition {
         let number = file_number(&self.file).unwrap_or(0);
         SourcePosition { order: (number, self.offset), text: format!("{}:{}", self.file, self.offset) }
     }
@@ -121,18 +121,23 @@ async fn await_commits(session: &mut Session) -> Result<(), SourceError> {
     let mut waiting = owned_gtids(session).await?;
     while !waiting.is_empty() {
         if Instant::now() > deadline {
-            let message = format!(
-                "{} has had transactions in its log for {} s that do not commit; does it wait for a replica?",
-                session.endpoint,
-                COMMIT_WAIT.as_secs()
-            );
-            return Err(SourceError::new(SourceErrorKind::Unavailable, message));
+            return Err(commits_hang(session));
         }
         tokio::time::sleep(COMMIT_POLL).await;
         let owned = owned_gtids(session).await?;
         waiting.retain(|gtid| owned.contains(gtid));
     }
     Ok(())
+}
+
+/// Transactions are in the log for [`COMMIT_WAIT`] and not visible yet.
+pub(super) fn commits_hang(session: &Session) -> SourceError {
+    let message = format!(
+        "{} has had transactions in its log for {} s that do not commit; does it wait for a replica?",
+        session.endpoint,
+        COMMIT_WAIT.as_secs()
+    );
+    SourceError::new(SourceErrorKind::Unavailable, message)
 }
 
 /// `uuid:gno#thread` each, as `gtid_owned` lists them (`uuid:3#12:4#13,...`).
@@ -233,7 +238,11 @@ pub(super) async fn mariadb_point(session: &mut Session, at: Coordinates) -> Res
             return Ok(ResumePoint { position: at.position(), gtid_set: Some(ordered(&set)) });
         }
     }
-    let set = gtids_at(session, &at).await?.unwrap_or_default();
+    // No set at all is not the empty set, from which a server would send its whole log again.
+    let Some(set) = gtids_at(session, &at).await? else {
+        let message = format!("{} has no event that begins at {}", session.endpoint, at.position());
+        return Err(SourceError::new(SourceErrorKind::Unavailable, message));
+    };
     Ok(ResumePoint { position: at.position(), gtid_set: Some(ordered(&set)) })
 }
 
@@ -272,7 +281,7 @@ pub(super) async fn check_held(session: &mut Session, from: &ResumePoint, by_gti
         check_mysql_set(session, set).await?;
         if by_gtid {
             // MySQL finds the place by the set alone; the file that it was in may be gone by then.
-            return Ok(());
+            return check_order(session, from).await;
         }
     }
     check_file(session, from).await?;
@@ -280,6 +289,19 @@ pub(super) async fn check_held(session: &mut Session, from: &ResumePoint, by_gti
         (Flavor::MariaDb, Some(set), Some(at)) => check_mariadb_set(session, set, &at).await,
         _ => Ok(()),
     }
+}
+
+/// Positions of a log whose files were numbered anew do not come after those of before.
+async fn check_order(session: &mut Session, from: &ResumePoint) -> Result<(), SourceError> {
+    let end = written(session).await?.position();
+    if end >= from.position {
+        return Ok(());
+    }
+    let what = format!(
+        "the binlog of {} ends at {end}, before {}, where the job stands: its files were numbered anew",
+        session.endpoint, from.position
+    );
+    Err(lost(&what))
 }
 
 async fn check_file(session: &mut Session, from: &ResumePoint) -> Result<(), SourceError> {

@@ -29,9 +29,6 @@ use connection::Session;
 /// tell. Logging and committing are one fsync apart.
 const ANONYMOUS_SETTLE: Duration = Duration::from_secs(2);
 
-/// A point that was noted longer ago than this is left: replaying all that came since would be a waste.
-const ANONYMOUS_AGE_MAX: Duration = Duration::from_secs(60);
-
 /// How long a session may rest between two splits: below every server's and every firewall's patience.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
@@ -43,6 +40,7 @@ pub struct MysqlSource {
     chunk_rows: usize,
     /// Ends of the log on a MySQL server without GTIDs.
     anonymous: Mutex<Anonymous>,
+    given_out: stream::GivenOut,
     /// The session of the last split and when it ended.
     idle: Mutex<Option<(Instant, Session)>>,
 }
@@ -50,7 +48,14 @@ pub struct MysqlSource {
 impl MysqlSource {
     /// `keys` are the keys given by hand: `database.table` to column names. Opens nothing yet.
     pub fn new(config: MysqlConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
-        Self { config, keys, chunk_rows: usize::MAX, anonymous: Mutex::default(), idle: Mutex::new(None) }
+        Self {
+            config,
+            keys,
+            chunk_rows: usize::MAX,
+            anonymous: Mutex::default(),
+            given_out: stream::GivenOut::default(),
+            idle: Mutex::new(None),
+        }
     }
 
     /// Has a boundary come at the first end of a transaction after so many rows, or before.
@@ -97,36 +102,24 @@ impl MysqlSource {
         if head.gtid_set.is_some() {
             return Ok(Some(head));
         }
-        Ok(Some(self.anonymous.lock().await.low(head).await))
+        Ok(Some(self.anonymous.lock().await.low(head, &self.given_out).await))
     }
 }
 
-/// Ends of the log on a server that does not tell which of its transactions are still committing: a point is
-/// good as a split's low point once it is [`ANONYMOUS_SETTLE`] old. An older point does no harm, for the log from
-/// there is replayed.
+/// The end of the log on a server that does not tell which of its transactions are still committing: it is good as a
+/// split's low point once it is [`ANONYMOUS_SETTLE`] old, as long as no stream has gone past it.
 #[derive(Default)]
 struct Anonymous {
-    settled: Option<(Instant, ResumePoint)>,
-    /// Will be settled one day.
     noted: Option<(Instant, ResumePoint)>,
 }
 
 impl Anonymous {
-    /// A settled point, `head` being the present end of the log. Waits only where there is none yet.
-    async fn low(&mut self, head: ResumePoint) -> ResumePoint {
-        let now = Instant::now();
-        if self.noted.as_ref().is_some_and(|(at, _)| now - *at >= ANONYMOUS_SETTLE) {
-            self.settled = self.noted.take();
-        }
-        let (at, noted) = self.noted.get_or_insert((now, head));
-        match &self.settled {
-            Some((at, settled)) if now - *at < ANONYMOUS_AGE_MAX => settled.clone(),
-            _ => {
-                tokio::time::sleep_until((*at + ANONYMOUS_SETTLE).into()).await;
-                self.settled = Some((*at, noted.clone()));
-                noted.clone()
-            }
-        }
+    /// A settled point, `head` being the present end of the log. Waits where the last one has been passed.
+    async fn low(&mut self, head: ResumePoint, given_out: &stream::GivenOut) -> ResumePoint {
+        let last = self.noted.take().filter(|(_, noted)| given_out.is_reached_by(&noted.position));
+        let (at, noted) = self.noted.insert(last.unwrap_or((Instant::now(), head)));
+        tokio::time::sleep_until((*at + ANONYMOUS_SETTLE).into()).await;
+        noted.clone()
     }
 }
 
@@ -174,7 +167,9 @@ impl Source for MysqlSource {
             chunk_bytes: CHUNK_BYTES,
             chunk_rows: self.chunk_rows,
         });
-        Ok(Box::new(stream::open(session, self.config.server_id, from, by_gtid, decoder).await?))
+        Ok(Box::new(
+            stream::open(session, self.config.server_id, from, by_gtid, decoder, self.given_out.clone()).await?,
+        ))
     }
 
     async fn read_split(
@@ -188,7 +183,7 @@ impl Source for MysqlSource {
             _ => self.open().await?,
         };
         let low = self.low(&mut session).await?;
-        let split = split::read(&mut session, schema, after, rows_max, low).await?;
+        let split = split::read(&mut session, schema, after, rows_max, low, &self.given_out).await?;
         *self.idle.lock().await = Some((Instant::now(), session));
         Ok(split)
     }
@@ -205,15 +200,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_gtids_a_low_point_is_never_younger_than_the_time_that_commits_may_take() {
-        let mut anonymous = Anonymous::default();
+    async fn without_gtids_a_low_point_is_settled_and_never_before_what_was_given_out() {
+        let (mut anonymous, given_out) = (Anonymous::default(), stream::GivenOut::default());
         let started = Instant::now();
-        assert_eq!(anonymous.low(point(10)).await, point(10));
+        assert_eq!(anonymous.low(point(10), &given_out).await, point(10));
         assert!(started.elapsed() >= ANONYMOUS_SETTLE);
-        // The next splits do not wait: they take the settled point until a younger one has settled.
-        assert_eq!(anonymous.low(point(20)).await, point(10));
-        tokio::time::sleep(ANONYMOUS_SETTLE).await;
-        assert!([point(10), point(20), point(30)].contains(&anonymous.low(point(30)).await));
-        assert!(started.elapsed() < ANONYMOUS_SETTLE * 3);
+        // The next splits do not wait, until a stream has gone past the point.
+        given_out.pass(&point(10).position);
+        assert_eq!(anonymous.low(point(20), &given_out).await, point(10));
+        assert!(started.elapsed() < ANONYMOUS_SETTLE * 2);
+        given_out.pass(&point(15).position);
+        assert_eq!(anonymous.low(point(20), &given_out).await, point(20));
+        assert!(started.elapsed() >= ANONYMOUS_SETTLE * 2);
     }
 }

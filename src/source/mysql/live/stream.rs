@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use mysql_async::{BinlogStream, BinlogStreamRequest, Sid};
 
 use super::connection::{Endpoint, Session, failure, text_literal};
 use super::log::Coordinates;
-use crate::change::ResumePoint;
+use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
 use crate::source::mysql::binlog::{Decoder, Flavor};
 use crate::source::{ChangeStream, SourceError, SourceErrorKind, SourceEvent};
 
@@ -28,6 +29,26 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 const HEADER_BYTES: usize = 19;
 const CHECKSUM_BYTES: usize = 4;
 
+/// The last boundary that any stream of a source has given out. The server sends transactions from its log before
+/// they are visible to a SELECT; rows for a first load are read only when all up to here are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GivenOut(Arc<Mutex<Option<SourcePosition>>>);
+
+impl GivenOut {
+    pub fn pass(&self, position: &SourcePosition) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last < position) {
+            *last = Some(position.clone());
+        }
+    }
+
+    /// Whether `position` is at or past it.
+    pub fn is_reached_by(&self, position: &SourcePosition) -> bool {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().is_none_or(|last| position >= last)
+    }
+}
+
 /// A replica's connection and what its events become.
 pub(super) struct LiveStream {
     endpoint: Endpoint,
@@ -36,6 +57,7 @@ pub(super) struct LiveStream {
     /// To be told once all that was read before it is handed out.
     failed: Option<SourceError>,
     decoder: Decoder,
+    given_out: GivenOut,
     /// The event as it stands in the log; kept for its capacity.
     raw: Vec<u8>,
     frames: Frames,
@@ -55,6 +77,7 @@ pub(super) async fn open(
     from: &ResumePoint,
     by_gtid: bool,
     decoder: Decoder,
+    given_out: GivenOut,
 ) -> Result<LiveStream, SourceError> {
     // MySQL renamed "master" to "source" in 8.0.26 and still reads the old name; MariaDB knows the old one only.
     session
@@ -80,6 +103,7 @@ pub(super) async fn open(
         events: Some(events),
         failed: None,
         decoder,
+        given_out,
         raw: Vec::new(),
         frames: Frames::default(),
         flush_at: now + FLUSH_EVERY,
@@ -135,10 +159,17 @@ fn untagged(part: &str) -> Vec<String> {
 
 #[async_trait]
 impl ChangeStream for LiveStream {
+    fn losses(&self) -> Vec<(TableId, Losses)> {
+        self.decoder.losses().map(|(table, losses)| (table.clone(), losses)).collect()
+    }
+
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError> {
         loop {
             // What was committed before a failure is still good.
             if let Some(event) = self.decoder.next_event()? {
+                if let SourceEvent::Boundary(boundary) = &event {
+                    self.given_out.pass(&boundary.resume.position);
+                }
                 return Ok(Some(event));
             }
             if let Some(error) = self.failed.take() {
@@ -279,7 +310,6 @@ fn cut_early_checksum(raw: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::SourcePosition;
 
     fn check(set: &str, expected: &[&str]) {
         let endpoint = Endpoint { user: "cdc".into(), host: "db".into(), port: 3306 };

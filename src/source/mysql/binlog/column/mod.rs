@@ -4,6 +4,7 @@ use arrow::array::ArrayRef;
 
 use super::reader::Malformed;
 use super::wire::{WireColumn, code};
+use crate::change::Losses;
 use crate::source::mysql::column_type::ColumnType;
 
 mod bytes;
@@ -12,22 +13,6 @@ mod numbers;
 mod temporal;
 
 pub use decimal::decimal_bytes;
-
-/// What was not taken over as it stood.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Dates that are none (`0000-00-00`, `2024-00-10`, `2024-02-31`) and became null.
-    pub zero_dates: u64,
-    /// Text values that are not valid in their character set and hold replacement characters now.
-    pub invalid_text: u64,
-}
-
-impl std::ops::AddAssign for Losses {
-    fn add_assign(&mut self, other: Self) {
-        self.zero_dates += other.zero_dates;
-        self.invalid_text += other.invalid_text;
-    }
-}
 
 /// Collects the values of one column.
 pub trait ColumnBuilder: Send {

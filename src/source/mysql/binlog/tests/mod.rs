@@ -200,6 +200,26 @@ fn a_boundary_tells_where_its_last_transaction_ended_and_when() {
 }
 
 #[test]
+fn a_boundary_is_never_after_an_event_that_the_next_transaction_needs() {
+    const ANONYMOUS_GTID: u8 = 34;
+    const PREVIOUS_GTIDS: u8 = 35;
+    let boundary_before = |write: &dyn Fn(&mut LogWriter), events: usize| {
+        let mut log = LogWriter::of("begin; a+1 x; commit");
+        let end = log.events.len() + events;
+        write(&mut log);
+        log.events.truncate(end);
+        let events = run(&log, options_known(1 << 20)).unwrap();
+        let Some(SourceEvent::Boundary(boundary)) = events.last() else { panic!("no boundary at the end") };
+        boundary.resume.position.order.1
+    };
+    let before = boundary_before(&|_| (), 0);
+    assert_eq!(boundary_before(&|log| log.emit(ANONYMOUS_GTID, &[0; 25]), 1), before);
+    // A TABLE_MAP outside of any transaction.
+    assert_eq!(boundary_before(&|log| log.run("a+2 x"), 1), before);
+    assert!(boundary_before(&|log| log.emit(PREVIOUS_GTIDS, &[0; 8]), 1) > before);
+}
+
+#[test]
 fn a_table_whose_columns_are_not_known_is_taken_out_and_the_others_go_on() {
     let mut log = LogWriter::of("begin; a+1 x");
     log.bare_metadata = true;

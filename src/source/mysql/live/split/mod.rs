@@ -1,13 +1,15 @@
 //! The first load: a key range of a table, read with one SELECT between two looks at the log.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Row, Value};
 
 use super::connection::{Session, identifier};
 use super::log;
-use crate::change::{ChangeBatch, Operation, ResumePoint, TransactionSpan};
+use super::stream::GivenOut;
+use crate::change::{ChangeBatch, Losses, Operation, ResumePoint, TransactionSpan};
 use crate::schema::TableSchema;
 use crate::source::mysql::binlog::Flavor;
 use crate::source::mysql::column_type::ColumnType;
@@ -34,15 +36,14 @@ pub(super) async fn read(
     after: Option<&SplitKey>,
     rows_max: usize,
     low: Option<ResumePoint>,
+    given_out: &GivenOut,
 ) -> Result<Split, SourceError> {
     let types = column_types(schema)?;
     let key = Key::of(schema, &types);
     let low = match low {
         Some(low) => low,
         None => {
-            // The snapshot holds exactly the transactions before the end of the log that comes with it.
-            session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
-            let coordinates = log::snapshot_coordinates(session).await?;
+            let coordinates = open_snapshot(session, given_out).await?;
             log::mariadb_point(session, coordinates).await?
         }
     };
@@ -53,9 +54,27 @@ pub(super) async fn read(
         session.run("ROLLBACK").await?;
     }
     let high = log::head(session).await?;
-    reading.warn_of_zero_dates();
+    let losses = reading.losses();
     let last_key = if reading.rows_read < rows_max { None } else { reading.last_key.take() };
-    Ok(Split { low, high, rows: reading.finish()?, last_key })
+    Ok(Split { low, high, rows: reading.finish()?, last_key, losses })
+}
+
+/// Opens a snapshot that holds exactly the transactions before the end of the log that comes with it, among them
+/// all that have been given out.
+async fn open_snapshot(session: &mut Session, given_out: &GivenOut) -> Result<log::Coordinates, SourceError> {
+    let deadline = Instant::now() + log::COMMIT_WAIT;
+    loop {
+        session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
+        let coordinates = log::snapshot_coordinates(session).await?;
+        if given_out.is_reached_by(&coordinates.position()) {
+            return Ok(coordinates);
+        }
+        session.run("ROLLBACK").await?;
+        if Instant::now() > deadline {
+            return Err(log::commits_hang(session));
+        }
+        tokio::time::sleep(log::COMMIT_POLL).await;
+    }
 }
 
 fn column_types(schema: &TableSchema) -> Result<Vec<ColumnType>, SourceError> {
@@ -180,11 +199,9 @@ impl Reading {
         Ok(())
     }
 
-    fn warn_of_zero_dates(&self) {
-        let count: u64 = self.columns.iter().map(|column| column.zero_dates).sum();
-        if count > 0 {
-            tracing::warn!(table = %self.schema.table, count, "zero dates became null");
-        }
+    /// Texts are converted by the server, which does not tell what it could not convert.
+    fn losses(&self) -> Losses {
+        Losses { zero_dates: self.columns.iter().map(|column| column.zero_dates).sum(), invalid_text: 0 }
     }
 
     fn finish(mut self) -> Result<Vec<ChangeBatch>, SourceError> {

@@ -1,0 +1,528 @@
+//! The run loop on a log that is written out event by event, and a lake in memory.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arrow::array::{Int32Array, RecordBatch};
+use arrow::datatypes::DataType;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use object_store::memory::InMemory;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Environment, PipelineError, RunOptions, RunOutcome, Silent, run};
+use crate::batch::KeyedChanges;
+use crate::change::{
+    Boundary, ChangeBatch, Losses, Operation, ResumePoint, SourceIdentity, SourcePosition, TableId, TransactionSpan,
+};
+use crate::clock::Clock;
+use crate::config::{
+    BinlogFilesConfig, Job, LakeConfig, MysqlConfig, ResumeBy, RunConfig, Secret, SnapshotConfig, SnapshotMode,
+    SourceConfig, TableFilter, TlsMode,
+};
+use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, LoadState, SplitRecord, Work};
+use crate::schema::{Column, TableSchema};
+use crate::source::{
+    ChangeStream, DiscoveredTable, SchemaChange, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitKey,
+    TableStopped,
+};
+
+/// What a stream does next.
+enum Step {
+    Event(SourceEvent),
+    Fail(SourceErrorKind),
+    /// Something happens elsewhere meanwhile.
+    Act(Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>),
+}
+
+/// A source that does what it was told: each stream and each split that is asked for is the next in its list.
+#[derive(Default)]
+struct Scripted {
+    head: u64,
+    tables: Vec<TableSchema>,
+    streams: Mutex<VecDeque<Vec<Step>>>,
+    splits: Mutex<VecDeque<Split>>,
+    losses: Vec<(TableId, Losses)>,
+}
+
+struct ScriptedStream {
+    steps: VecDeque<Step>,
+    losses: Vec<(TableId, Losses)>,
+}
+
+#[async_trait]
+impl Source for Scripted {
+    async fn identity(&self) -> Result<SourceIdentity, SourceError> {
+        Ok(SourceIdentity("scripted".into()))
+    }
+
+    async fn start(&self) -> Result<ResumePoint, SourceError> {
+        Ok(at(4))
+    }
+
+    async fn head(&self) -> Result<ResumePoint, SourceError> {
+        Ok(at(self.head))
+    }
+
+    async fn check_held(&self, _from: &ResumePoint) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError> {
+        let found = self.tables.iter().map(|schema| DiscoveredTable {
+            table: schema.table.clone(),
+            schema: Ok(schema.clone()),
+            rows_estimated: None,
+        });
+        Ok(found.collect())
+    }
+
+    async fn stream(
+        &self,
+        _from: &ResumePoint,
+        _schemas: HashMap<TableId, Arc<TableSchema>>,
+        _skip: HashSet<TableId>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError> {
+        let steps = self.streams.lock().unwrap().pop_front().unwrap_or_default().into();
+        Ok(Box::new(ScriptedStream { steps, losses: self.losses.clone() }))
+    }
+
+    async fn read_split(
+        &self,
+        _schema: &Arc<TableSchema>,
+        _after: Option<&SplitKey>,
+        _rows_max: usize,
+    ) -> Result<Split, SourceError> {
+        Ok(self.splits.lock().unwrap().pop_front().expect("a split that the script has"))
+    }
+}
+
+#[async_trait]
+impl ChangeStream for ScriptedStream {
+    async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError> {
+        loop {
+            match self.steps.pop_front() {
+                None => return Ok(None),
+                Some(Step::Event(event)) => return Ok(Some(event)),
+                Some(Step::Fail(kind)) => return Err(SourceError::new(kind, "scripted")),
+                Some(Step::Act(act)) => act().await,
+            }
+        }
+    }
+
+    fn losses(&self) -> Vec<(TableId, Losses)> {
+        self.losses.clone()
+    }
+}
+
+fn at(offset: u64) -> ResumePoint {
+    let position = SourcePosition { order: (1, offset), text: format!("binlog.000001:{offset}") };
+    ResumePoint { position, gtid_set: None }
+}
+
+fn id(table: &str) -> TableId {
+    TableId::new("shop", table)
+}
+
+/// Integer columns, the first of which is the key.
+fn schema_of(table: &str, columns: &[&str]) -> TableSchema {
+    let column = |name: &&str| Column {
+        name: name.to_string(),
+        data_type: DataType::Int32,
+        nullable: false,
+        source_type: "int".into(),
+    };
+    TableSchema {
+        table: id(table),
+        columns: columns.iter().map(column).collect(),
+        key: vec![0],
+        default_charset: None,
+        version: 1,
+    }
+}
+
+fn schema(table: &str) -> TableSchema {
+    schema_of(table, &["id"])
+}
+
+fn batch(schema: TableSchema, offset: u64, ids: &[i32], operation: Operation) -> ChangeBatch {
+    let schema = Arc::new(schema);
+    let column = Arc::new(Int32Array::from(ids.to_vec()));
+    let columns = schema.columns.iter().map(|_| Arc::clone(&column) as _).collect();
+    let span = TransactionSpan { first_row: 0, commit_time_us: 0, position: at(offset).position };
+    ChangeBatch {
+        rows: RecordBatch::try_new(schema.arrow_schema(), columns).unwrap(),
+        operations: vec![operation; ids.len()],
+        transactions: vec![span],
+        schema,
+    }
+}
+
+fn rows(table: &str, offset: u64, ids: &[i32]) -> Step {
+    Step::Event(SourceEvent::Rows(batch(schema(table), offset, ids, Operation::Insert)))
+}
+
+fn boundary(offset: u64) -> Step {
+    Step::Event(SourceEvent::Boundary(Boundary { resume: at(offset), commit_time_us: Some(0) }))
+}
+
+fn discard(keep: usize) -> Step {
+    Step::Event(SourceEvent::Discard { keep })
+}
+
+fn announce(schema: TableSchema, offset: u64) -> Step {
+    announce_with(schema, offset, &[])
+}
+
+fn announce_with(schema: TableSchema, offset: u64, defaults: &[(&str, &str)]) -> Step {
+    let defaults = defaults.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let (schema, position) = (Arc::new(schema), at(offset).position);
+    Step::Event(SourceEvent::Schema(SchemaChange { schema, position, statement: Some("scripted".into()), defaults }))
+}
+
+fn split(low: u64, high: u64, ids: &[i32]) -> Split {
+    let rows = vec![batch(schema("a"), low, ids, Operation::Read)];
+    Split { low: at(low), high: at(high), rows, last_key: None, losses: Losses::default() }
+}
+
+/// The lake and the job file of a test; the source differs from run to run.
+struct World {
+    lake: Lake,
+    tables: &'static str,
+    loads: bool,
+    clock: Arc<dyn Clock>,
+    stop: CancellationToken,
+}
+
+impl World {
+    fn new() -> Self {
+        let lake = Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), Arc::new(InMemory::new()));
+        let clock = Arc::new(crate::clock::SystemClock);
+        Self { lake, tables: "shop.*", loads: false, clock, stop: CancellationToken::new() }
+    }
+
+    /// The job loads its tables; `a` is the source's only one.
+    fn loading() -> Self {
+        Self { loads: true, ..Self::new() }
+    }
+
+    fn job(&self) -> Job {
+        let tables = TableFilter::new([self.tables]).unwrap();
+        let mysql = MysqlConfig {
+            host: "db".into(),
+            port: 3306,
+            user: "cdc".into(),
+            password: Secret::new("secret"),
+            tls: TlsMode::Disabled,
+            tables: tables.clone(),
+            snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 100 },
+            resume: ResumeBy::Auto,
+            server_id: 7,
+        };
+        let files = BinlogFilesConfig { files: Vec::new(), tables };
+        Job {
+            name: "shop".into(),
+            source: if self.loads { SourceConfig::Mysql(mysql) } else { SourceConfig::BinlogFiles(files) },
+            lake: LakeConfig { url: self.lake.root().clone(), options: BTreeMap::new() },
+            run: RunConfig { memory_bytes: 64 << 20, batch_rows: 1000, batch_age: Duration::from_secs(60) },
+            keys: BTreeMap::new(),
+        }
+    }
+
+    async fn run_source(&self, source: Scripted, follow: bool) -> Result<RunOutcome, PipelineError> {
+        let environment = Environment {
+            source: Arc::new(source),
+            lake: self.lake.clone(),
+            clock: Arc::clone(&self.clock),
+            observer: Arc::new(Silent),
+            stop: self.stop.clone(),
+        };
+        run(&self.job(), RunOptions { follow, ..RunOptions::default() }, environment).await
+    }
+
+    /// Runs up to `head`, giving the streams one after the other.
+    async fn run(&self, head: u64, streams: Vec<Vec<Step>>) -> Result<RunOutcome, PipelineError> {
+        self.run_loads(head, Vec::new(), streams).await
+    }
+
+    async fn run_loads(
+        &self,
+        head: u64,
+        splits: Vec<Split>,
+        streams: Vec<Vec<Step>>,
+    ) -> Result<RunOutcome, PipelineError> {
+        let tables = if self.loads { vec![schema("a")] } else { Vec::new() };
+        let source = Scripted {
+            head,
+            tables,
+            streams: Mutex::new(streams.into()),
+            splits: Mutex::new(splits.into()),
+            losses: Vec::new(),
+        };
+        self.run_source(source, false).await
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::new(self.lake.store(), "shop", Uuid::new_v4())
+    }
+
+    async fn state(&self) -> JobState {
+        self.ledger().load().await.unwrap().unwrap()
+    }
+
+    /// An entry whose process died before it did its work.
+    async fn interrupted(&self, work: Work, end: u64) {
+        let ledger = self.ledger();
+        let mut entry = LedgerEntry::next(&self.state().await, ledger.run(), 0, work);
+        entry.end = at(end);
+        ledger.put(&entry).await.unwrap();
+    }
+
+    async fn check(&self, table: &str, rows: u64) {
+        let open = self.lake.open_table(&id(table)).await.unwrap().expect("the table");
+        assert_eq!(open.stats().rows, rows, "rows of {table}");
+    }
+
+    /// Table `a` with the row 1; the job stands at 10.
+    async fn begun(self) -> Self {
+        let stream = vec![announce(schema("a"), 5), rows("a", 10, &[1]), boundary(10)];
+        self.run(10, vec![stream]).await.unwrap();
+        self
+    }
+}
+
+fn batch_of(table: &str) -> Work {
+    Work::Batch { tables: vec![id(table)], split: None }
+}
+
+#[tokio::test]
+async fn a_table_that_is_announced_within_a_transaction_costs_no_row_of_it() {
+    let world = World::new();
+    let first = vec![
+        announce(schema("a"), 5),
+        rows("a", 20, &[1, 2]),
+        announce(schema("b"), 22),
+        rows("b", 30, &[1]),
+        rows("a", 30, &[3]),
+        boundary(30),
+    ];
+    let again = vec![rows("a", 20, &[1, 2]), rows("b", 30, &[1]), rows("a", 30, &[3]), boundary(30)];
+    world.run(30, vec![first, again]).await.unwrap();
+    world.check("a", 3).await;
+    world.check("b", 1).await;
+}
+
+/// Twenty seconds pass with every look.
+#[derive(Default)]
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn instant(&self) -> Instant {
+        static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *BEGAN.get_or_init(Instant::now) + Duration::from_secs(self.0.fetch_add(20, Ordering::SeqCst))
+    }
+
+    fn unix_us(&self) -> i64 {
+        crate::clock::SystemClock.unix_us() + self.0.fetch_add(20, Ordering::SeqCst) as i64 * 1_000_000
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_follows_saves_its_position_though_the_log_has_nothing_for_it() {
+    let mut world = World::new().begun().await;
+    world.clock = Arc::new(Hasty::default());
+    let mut stream: Vec<Step> = (11..100).map(boundary).collect();
+    stream.push(Step::Fail(SourceErrorKind::Misconfigured));
+    let source = Scripted { head: 10, streams: Mutex::new(vec![stream].into()), ..Scripted::default() };
+    world.run_source(source, true).await.unwrap_err();
+    assert!(world.state().await.newest.end.position > at(80).position, "{:?}", world.state().await.newest.end);
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_selected_for_a_while_is_not_followed_when_it_is_selected_again() {
+    let mut world = World::new().begun().await;
+    world.tables = "shop.b";
+    let outcome = world.run(20, vec![vec![boundary(20)]]).await.unwrap();
+    assert_eq!(outcome.tables, []);
+    world.tables = "shop.*";
+    let outcome = world.run(20, vec![]).await.unwrap();
+    assert!(outcome.tables[0].stopped.as_ref().is_some_and(|reason| reason.contains("select")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_interrupted_batch_of_a_table_that_is_not_selected_any_more_is_not_taken_for_empty() {
+    let mut world = World::new().begun().await;
+    world.interrupted(batch_of("a"), 20).await;
+    let version = world.lake.open_table(&id("a")).await.unwrap().unwrap().version();
+    world.tables = "shop.b";
+    world.run(20, vec![]).await.unwrap();
+    assert_eq!(world.lake.open_table(&id("a")).await.unwrap().unwrap().version(), version);
+    assert!(world.state().await.tables[&id("a")].stopped.is_some());
+}
+
+#[tokio::test]
+async fn an_interrupted_batch_is_applied_up_to_its_end_and_no_further() {
+    let world = World::new().begun().await;
+    world.interrupted(batch_of("a"), 20).await;
+    let again = vec![rows("a", 20, &[2]), rows("a", 30, &[3, 4]), boundary(30)];
+    world.run(20, vec![again]).await.unwrap();
+    world.check("a", 2).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_while_it_finishes_a_batch_leaves_it_to_the_next() {
+    let mut world = World::new().begun().await;
+    world.interrupted(batch_of("a"), 20).await;
+    world.stop.cancel();
+    world.run(20, vec![vec![rows("a", 20, &[2]), boundary(20)]]).await.unwrap();
+    world.check("a", 1).await;
+    world.stop = CancellationToken::new();
+    world.run(20, vec![vec![rows("a", 20, &[2]), boundary(20)]]).await.unwrap();
+    world.check("a", 2).await;
+}
+
+#[tokio::test]
+async fn news_of_a_table_after_the_end_of_an_interrupted_batch_end_it() {
+    let grown = || schema_of("a", &["id", "v"]);
+    let stopped = || TableStopped { table: id("a"), position: at(25).position, reason: "scripted".into() };
+    for news in [announce(grown(), 25), Step::Event(SourceEvent::TableStopped(stopped()))] {
+        let world = World::new().begun().await;
+        world.interrupted(batch_of("a"), 20).await;
+        // The batch ended where a log file began; this time no boundary is told there.
+        let again = vec![rows("a", 18, &[2]), boundary(18), news];
+        world.run(20, vec![again]).await.unwrap();
+        world.check("a", 2).await;
+    }
+}
+
+#[tokio::test]
+async fn news_of_a_table_within_an_interrupted_batch_mean_another_log() {
+    let world = World::new().begun().await;
+    world.interrupted(batch_of("a"), 20).await;
+    let again = vec![announce(schema_of("a", &["id", "v"]), 15), boundary(20)];
+    let error = world.run(20, vec![again]).await.unwrap_err();
+    assert!(matches!(error, PipelineError::LogChanged { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_rollback_takes_back_no_row_of_a_first_load() {
+    let world = World::loading();
+    let stream = vec![rows("a", 25, &[9]), discard(0), boundary(30)];
+    world.run_loads(30, vec![split(10, 30, &[1, 2])], vec![stream]).await.unwrap();
+    world.check("a", 2).await;
+    let world = World::loading();
+    let stream = vec![rows("a", 25, &[9]), rows("a", 26, &[8]), discard(1), boundary(30)];
+    world.run_loads(30, vec![split(10, 30, &[1, 2])], vec![stream]).await.unwrap();
+    world.check("a", 3).await;
+}
+
+#[tokio::test]
+async fn rows_of_a_first_load_that_are_older_than_the_job_are_read_again() {
+    let world = World::loading();
+    let streams = vec![vec![boundary(20)], vec![boundary(40)]];
+    let splits = || vec![Split { last_key: Some(SplitKey("2".into())), ..split(4, 20, &[1, 2]) }, split(10, 30, &[3])];
+    let splits = splits().into_iter().chain([split(20, 40, &[3, 4])]).collect();
+    world.run_loads(40, splits, streams).await.unwrap();
+    world.check("a", 4).await;
+}
+
+#[tokio::test]
+async fn a_split_that_another_process_left_out_is_read_again() {
+    let world = World::loading();
+    let lake = world.lake.clone();
+    let other = move || -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // What a process does that finds entry 3 unfinished: the log's changes without the split.
+            let mut table = lake.open_table(&id("a")).await.unwrap().unwrap();
+            let none = KeyedChanges::from_batches(Arc::new(schema("a")), Vec::new()).unwrap();
+            let tag = CommitTag { app_ids: vec![("alluvium/shop".into(), 3)], info: BTreeMap::new() };
+            table.apply(none, &tag).await.unwrap();
+        })
+    };
+    let first = vec![Step::Act(Box::new(other)), boundary(30)];
+    let splits = vec![split(10, 30, &[1, 2]), split(30, 40, &[1, 2])];
+    world.run_loads(30, splits, vec![first, vec![boundary(40)]]).await.unwrap();
+    world.check("a", 2).await;
+}
+
+#[tokio::test]
+async fn a_split_that_is_to_be_read_again_is_noted_at_once() {
+    let world = World::loading();
+    let failing = || vec![Step::Fail(SourceErrorKind::Misconfigured)];
+    world.run_loads(30, vec![split(10, 30, &[1])], vec![failing()]).await.unwrap_err();
+    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1 };
+    world.interrupted(Work::Batch { tables: vec![id("a")], split: Some(record) }, 30).await;
+    assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
+    let streams = vec![vec![boundary(30)], failing()];
+    world.run_loads(30, vec![split(30, 40, &[1])], streams).await.unwrap_err();
+    assert!(matches!(world.state().await.tables[&id("a")].load, LoadState::Loading { index: 0, .. }));
+}
+
+#[tokio::test]
+async fn rows_of_a_table_whose_change_could_not_be_made_are_left_out() {
+    let world = World::new().begun().await;
+    let grown = || schema_of("a", &["id", "v"]);
+    let later = SourceEvent::Rows(batch(grown(), 30, &[5], Operation::Insert));
+    let stream = vec![
+        announce_with(grown(), 25, &[("v", "no number")]),
+        Step::Event(later),
+        announce(schema("b"), 26),
+        rows("b", 30, &[1]),
+        boundary(30),
+    ];
+    let again = vec![rows("b", 30, &[1]), boundary(30)];
+    let outcome = world.run(30, vec![stream, again]).await.unwrap();
+    assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
+    world.check("a", 1).await;
+    world.check("b", 1).await;
+}
+
+#[tokio::test]
+async fn a_log_that_goes_back_ends_the_job() {
+    let world = World::new().begun().await;
+    let error = world.run(30, vec![vec![boundary(20), boundary(15)]]).await.unwrap_err();
+    assert!(matches!(error, PipelineError::LogWentBack { .. }), "{error}");
+    assert_eq!(error.exit_code(), 4);
+}
+
+#[tokio::test]
+async fn a_run_that_starts_over_and_finds_steps_of_another_process_ends() {
+    let world = World::new().begun().await;
+    let (ledger, state) = (world.ledger(), world.state().await);
+    let other = move || -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let work = Work::Batch { tables: Vec::new(), split: None };
+            ledger.put(&LedgerEntry::next(&state, ledger.run(), 0, work)).await.unwrap();
+        })
+    };
+    let stream = vec![Step::Act(Box::new(other)), Step::Fail(SourceErrorKind::Unavailable)];
+    let error = world.run(30, vec![stream]).await.unwrap_err();
+    assert!(matches!(error, PipelineError::Ledger(LedgerError::OtherWriter { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn what_could_not_be_kept_is_counted_once() {
+    let mut world = World::new();
+    let of_stream = Losses { zero_dates: 3, invalid_text: 2 };
+    let stream = vec![announce(schema("a"), 5), rows("a", 10, &[1]), boundary(10), rows("a", 20, &[2]), boundary(20)];
+    let source = |stream: Vec<Step>, losses: Losses| Scripted {
+        head: 20,
+        streams: Mutex::new(vec![stream].into()),
+        losses: vec![(id("a"), losses)],
+        ..Scripted::default()
+    };
+    let outcome = world.run_source(source(stream, of_stream), false).await.unwrap();
+    assert_eq!((outcome.tables[0].zero_dates, outcome.tables[0].unmapped_texts), (3, 2));
+    world = World::loading();
+    let loaded = Split { losses: Losses { zero_dates: 4, invalid_text: 0 }, ..split(10, 20, &[1]) };
+    let source = Scripted {
+        tables: vec![schema("a")],
+        splits: Mutex::new(vec![loaded].into()),
+        ..source(vec![boundary(20)], of_stream)
+    };
+    let outcome = world.run_source(source, false).await.unwrap();
+    assert_eq!((outcome.tables[0].zero_dates, outcome.tables[0].unmapped_texts), (7, 2));
+}

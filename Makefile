@@ -36,7 +36,7 @@ bench: tools ## all benchmarks, or one: make bench NAME=decode
 	  cargo bench --locked --bench "$$(basename "$$bench" .rs)"; done
 
 fuzz: tools ## the decoder on made-up bytes for SECONDS_FUZZ seconds (60)
-	cargo run --locked --manifest-path fuzz/Cargo.toml --release -- $(SECONDS_FUZZ)
+	cargo test --locked --bench fuzz -- $(SECONDS_FUZZ)
 
 record-demo: ## records the demo's binlog files again, from real servers
 	@tests/servers/install.sh mysql mariadb

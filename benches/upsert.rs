@@ -84,7 +84,7 @@ fn schema() -> TableSchema {
         column("changed", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
         column("note", DataType::Utf8),
     ];
-    TableSchema { table: TableId::new("shop", "orders"), columns, key: vec![0], version: 1 }
+    TableSchema { table: TableId::new("shop", "orders"), columns, key: vec![0], default_charset: None, version: 1 }
 }
 
 /// One row per id; `salt` changes all other columns.

@@ -141,6 +141,7 @@ fn decode(log: &[Vec<u8>], filter: TableFilter, seed: u64) -> u64 {
         keys: BTreeMap::new(),
         start: ResumePoint { position, gtid_set: None },
         chunk_bytes: [1, 100, 1 << 20][(seed % 3) as usize],
+        chunk_rows: usize::MAX,
     });
     let mut rows = 0;
     for event in log {

@@ -24,7 +24,13 @@ pub(super) fn schema(table: &str, columns: &[(&str, DataType)], key: &[usize]) -
         source_type: String::new(),
     };
     let columns = columns.iter().map(column).collect();
-    Arc::new(TableSchema { table: TableId::new("shop", table), columns, key: key.to_vec(), version: 1 })
+    Arc::new(TableSchema {
+        table: TableId::new("shop", table),
+        columns,
+        key: key.to_vec(),
+        default_charset: None,
+        version: 1,
+    })
 }
 
 pub(super) fn changes(schema: &Arc<TableSchema>, columns: Vec<ArrayRef>, operations: Vec<Operation>) -> ChangeBatch {

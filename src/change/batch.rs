@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, RecordBatch, new_null_array};
 
 use super::SourcePosition;
 use crate::schema::TableSchema;
@@ -122,6 +122,19 @@ impl ChangeBatch {
         Self { schema: Arc::clone(schema), rows, operations: Vec::new(), transactions: Vec::new() }
     }
 
+    /// One change that empties the table.
+    pub fn truncate(schema: &Arc<TableSchema>, position: SourcePosition, commit_time_us: i64) -> Self {
+        let null = |column: &crate::schema::Column| new_null_array(&column.data_type, 1);
+        let columns = schema.columns.iter().map(null).collect();
+        Self {
+            rows: RecordBatch::try_new(schema.arrow_schema(), columns)
+                .expect("invariant: nulls of each column's type fit the schema"),
+            schema: Arc::clone(schema),
+            operations: vec![Operation::Truncate],
+            transactions: vec![TransactionSpan { first_row: 0, commit_time_us, position }],
+        }
+    }
+
     /// Memory held by the columns, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.rows.get_array_memory_size() + self.operations.len()
@@ -144,8 +157,13 @@ mod tests {
     fn batch(offsets: &[u64]) -> ChangeBatch {
         let column =
             Column { name: "id".into(), data_type: DataType::Int32, nullable: false, source_type: "int".into() };
-        let schema =
-            TableSchema { table: TableId::new("shop", "orders"), columns: vec![column], key: vec![0], version: 1 };
+        let schema = TableSchema {
+            table: TableId::new("shop", "orders"),
+            columns: vec![column],
+            key: vec![0],
+            default_charset: None,
+            version: 1,
+        };
         let schema = Arc::new(schema);
         let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));
         let spans = offsets.iter().enumerate();

@@ -143,8 +143,12 @@ fn pipeline_failed(global: &Global, error: &PipelineError) -> Exit {
 /// The source that the job names. Opens nothing yet.
 fn source_of(job: &Job) -> Arc<dyn Source> {
     match &job.source {
-        SourceConfig::Mysql(config) => Arc::new(MysqlSource::new(config.clone(), job.keys.clone())),
-        SourceConfig::BinlogFiles(config) => Arc::new(BinlogFiles::new(config.clone(), job.keys.clone())),
+        SourceConfig::Mysql(config) => {
+            Arc::new(MysqlSource::new(config.clone(), job.keys.clone()).with_chunk_rows(job.run.batch_rows))
+        }
+        SourceConfig::BinlogFiles(config) => {
+            Arc::new(BinlogFiles::new(config.clone(), job.keys.clone()).with_chunk_rows(job.run.batch_rows))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::output::{print, print_json};
 use super::progress::{Progress, Screen};
 use super::text::{Align, count, table, time};
 use super::{Exit, Global};
+use crate::change::TableId;
 use crate::clock::SystemClock;
 use crate::pipeline::{self, Environment, RunOptions, RunOutcome};
 
@@ -17,6 +18,16 @@ pub struct RunArgs {
     /// Go on for ever; otherwise the run ends at the position that the source had when it began.
     #[arg(long)]
     pub follow: bool,
+    /// Load this table's rows again, for example after it was taken out; may be given several times.
+    #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_id)]
+    pub resnapshot: Vec<TableId>,
+}
+
+fn table_id(text: &str) -> Result<TableId, String> {
+    match text.split_once('.') {
+        Some((database, table)) if !database.is_empty() && !table.is_empty() => Ok(TableId::new(database, table)),
+        _ => Err("write it as database.table".to_string()),
+    }
 }
 
 pub(super) fn run(global: &Global, args: &RunArgs) -> Exit {
@@ -27,7 +38,7 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     let progress = Progress::new(screen);
-    let options = RunOptions { follow: args.follow };
+    let options = RunOptions { follow: args.follow, resnapshot: args.resnapshot.iter().cloned().collect() };
     super::block_on(async {
         let lake = match super::open_lake(&job) {
             Ok(lake) => lake,
@@ -105,7 +116,6 @@ pub fn exit_of(outcome: &RunOutcome) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::change::TableId;
     use crate::pipeline::TableOutcome;
 
     fn table_outcome(name: &str, rows: u64, stopped: Option<&str>) -> TableOutcome {

@@ -54,6 +54,8 @@ pub fn render(status: &JobStatus) -> String {
         ("ROWS", Align::Right),
         ("FILES", Align::Right),
         ("SIZE", Align::Right),
+        ("POSITION", Align::Left),
+        ("LAG", Align::Right),
         ("STATE", Align::Left),
     ];
     text + "\n" + &table(&heading, &rows)
@@ -63,10 +65,12 @@ fn row(status: &TableStatus) -> Vec<String> {
     let state = match &status.progress {
         TableProgress::Loading { rows } => format!("loading, {} rows so far", count(*rows)),
         TableProgress::Following => "following".to_string(),
-        TableProgress::Stopped { position, reason } => format!("taken out at {position}: {reason}"),
+        TableProgress::Stopped { reason, .. } => format!("taken out: {reason}"),
     };
     let version = status.version.map_or("-".to_string(), |version| version.to_string());
-    vec![status.table.to_string(), version, count(status.rows), count(status.files), bytes(status.bytes), state]
+    let lag = status.lag.map_or("-".to_string(), duration);
+    let (rows, files, size) = (count(status.rows), count(status.files), bytes(status.bytes));
+    vec![status.table.to_string(), version, rows, files, size, status.position.clone(), lag, state]
 }
 
 /// What the status means for the caller.
@@ -89,6 +93,9 @@ mod tests {
             rows: 1_000_000,
             files: 3,
             bytes: 1 << 30,
+            position: "bin.000003:77".into(),
+            commit_time_us: None,
+            lag: Some(Duration::from_secs(75)),
             progress,
         };
         JobStatus {
@@ -111,10 +118,10 @@ mod tests {
             render(&status),
             "job         shop\nlake        file:///lake/\nsource      mysql:1\nposition    bin.000003:77\n\
              committed   2026-01-01T00:00:00Z\nlag         1m 15s\n\n\
-             TABLE        VERSION       ROWS  FILES     SIZE  STATE\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  following\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  taken out at bin.000002:4: DROP COLUMN\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  loading, 5,000 rows so far\n"
+             TABLE        VERSION       ROWS  FILES     SIZE  POSITION          LAG  STATE\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  following\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  taken out: DROP COLUMN\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  loading, 5,000 rows so far\n"
         );
         assert_eq!(exit_of(&status), Exit::TableStopped);
     }

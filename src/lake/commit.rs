@@ -11,6 +11,7 @@ use deltalake::table::state::DeltaTableState;
 use deltalake::{DeltaResult, DeltaTableError};
 
 use super::{LakeError, LakeTable};
+use crate::change::SourcePosition;
 
 /// What a commit carries besides data.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,15 @@ pub(super) enum Attempt {
 }
 
 impl CommitTag {
+    /// The entry of commitInfo that says which position of the source the version is equal to.
+    pub const POSITION: &str = "alluvium.position";
+
+    /// The same for a commit that brings the table to another position.
+    #[must_use]
+    pub fn at(self, position: &SourcePosition) -> Self {
+        self.with_info(Self::POSITION, position.text.clone())
+    }
+
     /// The settings of every commit: no blind retry, no listing of the log, no checkpoint.
     pub(super) fn properties(&self) -> CommitProperties {
         let now_ms = chrono::Utc::now().timestamp_millis();

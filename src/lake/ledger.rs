@@ -78,10 +78,12 @@ pub enum Work {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemaRecord {
     pub schema: TableSchema,
+    /// From here on the source's table has this schema: the end of the statement that made it.
+    pub position: SourcePosition,
     /// Added columns whose old rows get a value: name and value as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
-    /// Whether the rows that the source has now are still to be loaded.
+    /// Whether the rows that the source has now are to be loaded; all rows that the table has go first.
     pub load: bool,
 }
 
@@ -89,7 +91,7 @@ pub struct SchemaRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitRecord {
     pub table: TableId,
-    /// 0 for the table's first split.
+    /// 0 for the table's first split; counted on when the table is loaded again.
     pub index: u64,
     /// The split begins after this key, or with the table.
     pub after: Option<String>,
@@ -328,7 +330,13 @@ mod tests {
     }
 
     fn table(name: &str) -> TableSchema {
-        TableSchema { table: TableId::new("shop", name), columns: Vec::new(), key: vec![0], version: 1 }
+        TableSchema {
+            table: TableId::new("shop", name),
+            columns: Vec::new(),
+            key: vec![0],
+            default_charset: None,
+            version: 1,
+        }
     }
 
     fn ledger(store: &Arc<InMemory>) -> Ledger {
@@ -354,7 +362,9 @@ mod tests {
     }
 
     fn new_table(name: &str, load: bool) -> Work {
-        Work::Schema { tables: vec![SchemaRecord { schema: table(name), defaults: Vec::new(), load }] }
+        Work::Schema {
+            tables: vec![SchemaRecord { schema: table(name), position: at(4).position, defaults: Vec::new(), load }],
+        }
     }
 
     fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {
@@ -445,5 +455,20 @@ mod tests {
         state.revert_split(&last);
         let load = &state.tables[&TableId::new("shop", "orders")].load;
         assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0 });
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_loaded_again_counts_its_splits_on() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        step(&ledger, &mut state, batch("orders", split(0, None, None)), 10).await;
+        let stop =
+            Work::Stop { table: TableId::new("shop", "orders"), position: at(10).position, reason: "DDL".into() };
+        step(&ledger, &mut state, stop, 10).await;
+        assert_eq!(state.followed().count(), 0);
+        step(&ledger, &mut state, new_table("orders", true), 20).await;
+        assert_eq!(state.next_load(), Some((&TableId::new("shop", "orders"), 1, None)));
     }
 }

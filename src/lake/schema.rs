@@ -123,7 +123,8 @@ mod tests {
             source_type: String::new(),
         };
         let columns = vec![column("id", DataType::Int64), column("value", data_type)];
-        let schema = TableSchema { table: TableId::new("shop", "t"), columns, key: vec![0], version: 1 };
+        let schema =
+            TableSchema { table: TableId::new("shop", "t"), columns, key: vec![0], default_charset: None, version: 1 };
         let delta = delta_schema(&schema).unwrap();
         let protocol = new_protocol(&schema.table, &delta).unwrap();
         let value = serde_json::to_value(&protocol).unwrap();

@@ -26,6 +26,9 @@ pub struct TableState {
     /// `None` for a table that was taken out before its schema was known.
     pub schema: Option<TableSchema>,
     pub load: LoadState,
+    /// How many splits of the table have been loaded so far, over all of its loads: the index of the next one.
+    #[serde(default)]
+    pub splits: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
     /// The newest entry that touched the table's Delta table.
@@ -36,7 +39,7 @@ pub struct TableState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadState {
-    /// The next split has this index and begins after this key.
+    /// The next split has this index and begins after this key. A load begins by emptying the table.
     Loading {
         index: u64,
         after: Option<String>,
@@ -87,7 +90,9 @@ impl JobState {
             self.tables.get_mut(table)?.sequence = sequence;
         }
         if let Some(split) = split {
-            self.tables.get_mut(&split.table)?.load.advance(split);
+            let table = self.tables.get_mut(&split.table)?;
+            table.load.advance(split);
+            table.splits = split.index + 1;
             self.last_split = Some(split.clone());
         }
         Some(())
@@ -95,18 +100,19 @@ impl JobState {
 
     fn fold_schema(&mut self, sequence: u64, record: &SchemaRecord) {
         let known = self.tables.get(&record.schema.table);
+        let splits = known.map_or(0, |known| known.splits);
         let load = match known {
-            Some(known) if known.stopped.is_none() => known.load.clone(),
-            _ if record.load => LoadState::Loading { index: 0, after: None, rows: 0 },
-            _ => LoadState::Done,
+            _ if record.load => LoadState::Loading { index: splits, after: None, rows: 0 },
+            Some(known) => known.load.clone(),
+            None => LoadState::Done,
         };
-        let state = TableState { schema: Some(record.schema.clone()), load, stopped: None, sequence };
+        let state = TableState { schema: Some(record.schema.clone()), load, splits, stopped: None, sequence };
         self.tables.insert(record.schema.table.clone(), state);
     }
 
     fn fold_stop(&mut self, table: &TableId, position: &SourcePosition, reason: &str) {
         let stopped = Stopped { position: position.clone(), reason: reason.to_string() };
-        let fresh = TableState { schema: None, load: LoadState::Done, stopped: None, sequence: 0 };
+        let fresh = TableState { schema: None, load: LoadState::Done, splits: 0, stopped: None, sequence: 0 };
         self.tables.entry(table.clone()).or_insert(fresh).stopped = Some(stopped);
     }
 
@@ -118,6 +124,7 @@ impl JobState {
                 LoadState::Done => 0,
             };
             table.load = LoadState::Loading { index: split.index, after: split.after.clone(), rows };
+            table.splits = split.index;
         }
         self.last_split = None;
     }

@@ -136,7 +136,7 @@ pub(super) fn tag(job: &str, entry: &LedgerEntry) -> CommitTag {
     let info = BTreeMap::from([
         ("alluvium.job".to_string(), job.into()),
         ("alluvium.sequence".to_string(), entry.sequence.into()),
-        ("alluvium.position".to_string(), entry.end.position.text.clone().into()),
+        (CommitTag::POSITION.to_string(), entry.end.position.text.clone().into()),
         ("alluvium.commit_time_us".to_string(), entry.commit_time_us.into()),
     ]);
     CommitTag { app_ids: vec![(app_id(job), sequence)], info }

@@ -42,6 +42,8 @@ pub enum PipelineError {
          nothing was applied. Start a new job with an empty lake path"
     )]
     LogChanged { expected: String, found: String },
+    #[error("{table} cannot be loaded again: {reason}")]
+    NotLoadable { table: TableId, reason: String },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
     NothingSelected { patterns: String },
 }
@@ -56,7 +58,7 @@ impl PipelineError {
                 SourceErrorKind::Lost => 4,
             },
             Self::OtherSource { .. } | Self::LogChanged { .. } => 4,
-            Self::NothingSelected { .. } | Self::TableOfAnother { .. } => 2,
+            Self::NothingSelected { .. } | Self::TableOfAnother { .. } | Self::NotLoadable { .. } => 2,
             Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,

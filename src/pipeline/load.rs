@@ -9,7 +9,8 @@
 //! changes after `low` are laid over them; the last change per key counts, and the commit is the table's
 //! loaded part exactly as it was at `high`. Changes to rows that are not loaded yet are applied like all
 //! others: when their split comes, it is placed at a later point of the log, and overwrites them by key.
-//! So no change has to be compared with a key range, whatever the key's collation.
+//! So no change has to be compared with a key range, whatever the key's collation. The first split of a load
+//! empties the table, so that a table can be loaded again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use super::PipelineError;
 use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
-use crate::change::{SourcePosition, TableId};
+use crate::change::{ChangeBatch, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig};
 use crate::lake::{LoadState, SplitRecord};
 use crate::source::{Split, SplitKey};
@@ -43,9 +44,10 @@ impl Session<'_> {
     pub(super) async fn load_split(&mut self, reader: &mut Reader) -> Result<Progress, PipelineError> {
         let Some((table, index, after)) = self.state.next_load() else { return Ok(Progress::Going) };
         let (table, after) = (table.clone(), after.map(|key| SplitKey(key.to_string())));
+        let after_is_start = after.is_none();
         let schema = self.state.tables.get(&table).and_then(|state| state.schema.clone());
         let schema = Arc::new(schema.expect("invariant: a table that is loaded has a schema"));
-        let split = self.environment.source.read_split(&schema, after.as_ref(), self.split_rows).await?;
+        let mut split = self.environment.source.read_split(&schema, after.as_ref(), self.split_rows).await?;
         self.learn_split_rows(&split);
         let record = SplitRecord {
             table: table.clone(),
@@ -55,6 +57,10 @@ impl Session<'_> {
             rows: split.rows.iter().map(|rows| rows.operations.len() as u64).sum(),
         };
         let high = split.high.position.clone();
+        if after_is_start {
+            let empty = ChangeBatch::truncate(&schema, split.low.position.clone(), self.environment.clock.unix_us());
+            split.rows.insert(0, empty);
+        }
         let mut batch = self.new_batch();
         reader.place(split);
         let until = Until { position: Some(&high), exactly: true, ..Until::default() };

@@ -13,6 +13,7 @@ mod schema;
 mod session;
 mod status;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,10 +30,12 @@ pub use error::PipelineError;
 pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
 
 /// How a run behaves.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Go on for ever instead of stopping at the position that the source had when the run began.
     pub follow: bool,
+    /// Tables whose rows are loaded again, those that were taken out among them.
+    pub resnapshot: BTreeSet<TableId>,
 }
 
 /// What a run works with. All of it is passed in, so that a test can put its own in place.
@@ -104,12 +107,12 @@ impl Observer for Silent {}
 /// # Errors
 /// What could not be mended by trying again; [`PipelineError::exit_code`] tells the kinds apart. The tables
 /// are right at every version whatever the error.
-pub async fn run(job: &Job, options: RunOptions, environment: Environment) -> Result<RunOutcome, PipelineError> {
+pub async fn run(job: &Job, mut options: RunOptions, environment: Environment) -> Result<RunOutcome, PipelineError> {
     let mut tally = session::Tally::default();
     let mut retry = retry::Retry::new(options.follow);
     loop {
         let before = tally.batches;
-        let error = match session::Session::open(job, options, environment.clone(), &mut tally).await {
+        let error = match session::Session::open(job, &mut options, environment.clone(), &mut tally).await {
             Ok(mut session) => match session.run().await {
                 Ok(()) => return Ok(session.outcome()),
                 Err(error) => error,

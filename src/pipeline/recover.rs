@@ -18,10 +18,11 @@ impl Session<'_> {
         match &entry.work {
             Work::Begin | Work::Stop { .. } => {}
             Work::Schema { tables } => {
-                let tag = tag(&self.job.name, &entry);
+                let mut impossible = Vec::new();
                 for record in tables {
-                    self.apply.evolve(record, &tag).await?;
+                    impossible.extend(self.evolve_table(record, &entry).await?);
                 }
+                self.stop_tables(impossible).await?;
             }
             Work::Batch { tables, .. } => {
                 let missing = self.tables_without(&entry, tables).await?;

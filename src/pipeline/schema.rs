@@ -7,8 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::failpoint;
-use crate::lake::{SchemaRecord, Work};
+use crate::lake::{LakeError, LedgerEntry, SchemaRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -19,13 +18,15 @@ impl Session<'_> {
     pub(super) async fn adopt_tables(&mut self) -> Result<HashSet<TableId>, PipelineError> {
         let discovered = self.environment.source.tables().await?;
         let first_run = self.state.tables.is_empty();
+        self.check_resnapshot(&discovered)?;
         if first_run && discovered.is_empty() && self.source_has_catalogue() {
             return Err(PipelineError::NothingSelected { patterns: self.patterns() });
         }
         let mut ready = Vec::new();
         for DiscoveredTable { table, schema, rows_estimated } in discovered {
             self.rows_estimated.extend(rows_estimated.map(|rows| (table.clone(), rows)));
-            if self.state.tables.contains_key(&table) {
+            let is_wanted_again = self.options.resnapshot.contains(&table);
+            if self.state.tables.contains_key(&table) && !is_wanted_again {
                 continue;
             }
             match schema {
@@ -40,13 +41,28 @@ impl Session<'_> {
         Ok(ready.into_iter().map(|schema| schema.table).collect())
     }
 
-    /// Takes in tables that came after the job's first run. The log has been read up to now.
+    /// Tables that are to be loaded again must be there.
+    fn check_resnapshot(&self, discovered: &[DiscoveredTable]) -> Result<(), PipelineError> {
+        for table in &self.options.resnapshot {
+            let found = discovered.iter().find(|found| found.table == *table);
+            let reason = match found.map(|found| &found.schema) {
+                Some(Ok(_)) => continue,
+                Some(Err(reason)) => reason.clone(),
+                None => "the source has no such table, or the job does not ask for it".to_string(),
+            };
+            return Err(PipelineError::NotLoadable { table: table.clone(), reason });
+        }
+        Ok(())
+    }
+
+    /// Takes in tables that came after the job's first run, and those that are loaded again. The log has been read up to now.
     pub(super) async fn join(&mut self, late: HashSet<TableId>) -> Result<(), PipelineError> {
         let discovered = self.environment.source.tables().await?;
         let wanted = discovered.into_iter().filter(|found| late.contains(&found.table));
-        let unknown = wanted.filter(|found| !self.state.tables.contains_key(&found.table));
-        let ready = unknown.filter_map(|found| found.schema.ok()).collect();
-        self.add_tables(ready).await
+        let ready = wanted.filter_map(|found| found.schema.ok()).collect();
+        self.add_tables(ready).await?;
+        self.options.resnapshot.clear();
+        Ok(())
     }
 
     /// Takes in tables that the source has and the job does not know yet, with their present schema.
@@ -54,9 +70,15 @@ impl Session<'_> {
         if schemas.is_empty() {
             return Ok(());
         }
-        let load = self.loads_rows();
-        let records = schemas.into_iter().map(|schema| SchemaRecord { schema, defaults: Vec::new(), load });
-        self.schema_step(records.collect()).await
+        let mut records = Vec::new();
+        for mut schema in schemas {
+            let known = self.state.tables.get(&schema.table);
+            schema.version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
+            let load = self.loads_rows() || self.options.resnapshot.contains(&schema.table);
+            let position = self.position().position.clone();
+            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load });
+        }
+        self.schema_step(records).await
     }
 
     /// Follows a schema change that the log announced.
@@ -66,7 +88,8 @@ impl Session<'_> {
         schema.version = known.map_or(1, |known| known.version + 1);
         // A table that the log shows without its CREATE TABLE had rows before.
         let load = known.is_none() && change.statement.is_none() && self.loads_rows();
-        let record = SchemaRecord { schema, defaults: change.defaults, load };
+        let (position, defaults) = (change.position.clone(), change.defaults);
+        let record = SchemaRecord { schema, position, defaults, load };
         if let Err(error) = apply::default_values(&record) {
             return self.stop_table(record.schema.table, change.position, error.to_string()).await;
         }
@@ -80,13 +103,38 @@ impl Session<'_> {
             commit_time_us: self.state.newest.commit_time_us,
         };
         let entry = self.enter(step).await?;
-        let tag = apply::tag(&self.job.name, &entry);
+        let mut impossible = Vec::new();
         for record in &records {
-            failpoint::hit(failpoint::SCHEMA_BEFORE);
-            self.apply.evolve(record, &tag).await?;
-            failpoint::hit(failpoint::SCHEMA_AFTER);
+            impossible.extend(self.evolve_table(record, &entry).await?);
         }
-        self.leave(entry).await
+        self.leave(entry).await?;
+        self.stop_tables(impossible).await
+    }
+
+    /// Gives a table its schema. What the lake can't do takes the table out, and no other: the reason comes back.
+    pub(super) async fn evolve_table(
+        &mut self,
+        record: &SchemaRecord,
+        entry: &LedgerEntry,
+    ) -> Result<Option<(TableId, String)>, PipelineError> {
+        let tag = apply::tag(&self.job.name, entry).at(&record.position);
+        match self.apply.evolve(record, &tag).await {
+            Ok(()) => Ok(None),
+            Err(PipelineError::Lake(error @ (LakeError::ColumnType { .. } | LakeError::Changes { .. }))) => {
+                let advice = "move its Delta table away and load it again with: alluvium run --resnapshot";
+                let table = record.schema.table.clone();
+                Ok(Some((table.clone(), format!("{error}; {advice} {table}"))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes tables out, each with its reason, where the job stands now.
+    pub(super) async fn stop_tables(&mut self, tables: Vec<(TableId, String)>) -> Result<(), PipelineError> {
+        for (table, reason) in tables {
+            self.stop_table(table, self.position().position.clone(), reason).await?;
+        }
+        Ok(())
     }
 
     /// Takes a table out of the job; all others go on.

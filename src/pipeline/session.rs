@@ -45,7 +45,7 @@ pub(super) struct TableTally {
 
 pub(super) struct Session<'a> {
     pub job: &'a Job,
-    pub options: RunOptions,
+    pub options: &'a mut RunOptions,
     pub environment: Environment,
     pub tally: &'a mut Tally,
     pub ledger: Ledger,
@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
     /// Opens the lake, finds out where the job stands, and finishes a step that an earlier process left.
     pub async fn open(
         job: &'a Job,
-        options: RunOptions,
+        options: &'a mut RunOptions,
         environment: Environment,
         tally: &'a mut Tally,
     ) -> Result<Self, PipelineError> {

@@ -35,6 +35,12 @@ pub struct TableStatus {
     pub rows: u64,
     pub files: u64,
     pub bytes: u64,
+    /// Up to where the table is equal to its source: the job's own position, or the one at which it was taken out.
+    pub position: String,
+    /// Of the last source transaction up to there, in microseconds since 1970-01-01 UTC; `None` where it is not known.
+    pub commit_time_us: Option<i64>,
+    /// Now, less that commit time.
+    pub lag: Option<Duration>,
     pub progress: TableProgress,
 }
 
@@ -66,7 +72,7 @@ pub async fn status(job: &Job, lake: &Lake, clock: &dyn Clock) -> Result<JobStat
     if let Some(state) = state {
         fill(&mut status, &state, clock.unix_us());
         for (table, table_state) in &state.tables {
-            status.tables.push(table_status(lake, table, table_state).await?);
+            status.tables.push(table_status(lake, &status, table, table_state).await?);
         }
     }
     Ok(status)
@@ -91,9 +97,15 @@ fn fill(status: &mut JobStatus, state: &JobState, now_us: i64) {
     status.lag = lag_us.map(|us| Duration::from_micros(us.unsigned_abs()));
 }
 
-async fn table_status(lake: &Lake, table: &TableId, state: &TableState) -> Result<TableStatus, PipelineError> {
+async fn table_status(
+    lake: &Lake,
+    job: &JobStatus,
+    table: &TableId,
+    state: &TableState,
+) -> Result<TableStatus, PipelineError> {
     let open = lake.open_table(table).await?;
     let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
+    let stopped = state.stopped.as_ref();
     let progress = match (&state.stopped, &state.load) {
         (Some(stopped), _) => {
             TableProgress::Stopped { position: stopped.position.text.clone(), reason: stopped.reason.clone() }
@@ -107,6 +119,10 @@ async fn table_status(lake: &Lake, table: &TableId, state: &TableState) -> Resul
         rows: stats.rows,
         files: stats.files,
         bytes: stats.bytes,
+        position: stopped
+            .map_or_else(|| job.position.clone().unwrap_or_default(), |stopped| stopped.position.text.clone()),
+        commit_time_us: job.commit_time_us.filter(|_| stopped.is_none()),
+        lag: job.lag.filter(|_| stopped.is_none()),
         progress,
     })
 }

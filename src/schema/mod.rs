@@ -30,6 +30,9 @@ pub struct TableSchema {
     pub columns: Vec<Column>,
     /// Indexes into `columns` of the key, in key order. Never empty.
     pub key: Vec<usize>,
+    /// The character set, by the source's name, that a new text column gets when its statement names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_charset: Option<String>,
     /// 1 for the first shape that Alluvium saw of the table, then counted up.
     pub version: u32,
 }

@@ -16,11 +16,11 @@ for job in jobs/demo.yaml jobs/demo-warehouse.yaml; do
   "$ALLUVIUM" run -j "$job"
 done
 show jobs/demo.yaml "SELECT status, channel, COUNT(*) AS orders, SUM(total) AS total FROM orders GROUP BY status, channel ORDER BY total DESC"
-show jobs/demo.yaml "SELECT p.name, SUM(i.quantity) AS sold, p.stock FROM order_items i JOIN products p ON p.sku = i.sku GROUP BY p.name, p.stock ORDER BY sold DESC LIMIT 5"
+show jobs/demo.yaml "SELECT p.name, SUM(i.quantity) AS sold, p.stock FROM order_items i JOIN products p ON p.sku = i.sku GROUP BY p.name, p.stock ORDER BY sold DESC LIMIT 12"
 show jobs/demo-warehouse.yaml "SELECT site, SUM(quantity) AS pieces FROM stock GROUP BY site ORDER BY site"
 echo
 echo "Time travel: one order then and now."
-show jobs/demo.yaml "SELECT 'then' AS at, id, status, total FROM orders VERSION AS OF 2 WHERE id = 1006 UNION ALL SELECT 'now', id, status, total FROM orders WHERE id = 1006"
+show jobs/demo.yaml "SELECT 'then' AS at, id, status, total FROM orders VERSION AS OF 2 WHERE id = 1020 UNION ALL SELECT 'now', id, status, total FROM orders WHERE id = 1020"
 cat <<'TEXT'
 
 The tables are Delta tables in ./demo-lake, for Spark, DuckDB and others as well. Next:

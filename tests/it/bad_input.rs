@@ -68,7 +68,7 @@ async fn a_purged_log_stops_the_job_with_what_is_left() {
         let job = TempJob::live(&server, &[&format!("{database}.*")], "");
         job.run().expect_code(0);
         let insert = format!("INSERT INTO {database}.t VALUES (3, 'lost')");
-        server.exec_all(&[&insert, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"]).await;
+        server.exec_all(&["FLUSH BINARY LOGS", &insert, "FLUSH BINARY LOGS"]).await;
         let last = server.query("SHOW BINARY LOGS").await.last().unwrap()[0].clone().unwrap();
         server.exec(format!("PURGE BINARY LOGS TO '{last}'")).await;
         job.run().expect_code(4).expect_stderr(&["start again", "resnapshot"]);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod bad_input;
+mod cli;
 mod crash;
 mod demo;
 mod harness;

@@ -42,6 +42,8 @@ enum Step {
 
 /// By key the last value, `None` for a deleted row; and whether the table was emptied before.
 type Keyed = (bool, Vec<(Vec<KeyPart>, Option<i64>)>);
+/// The last change of each key, by key.
+type Rows = BTreeMap<Vec<KeyPart>, Option<i64>>;
 
 fn tables() -> [Arc<TableSchema>; 3] {
     let (long, double, int) = (DataType::Int64, DataType::Float64, DataType::Int32);
@@ -130,7 +132,7 @@ fn expected(steps: &[Step]) -> BTreeMap<TableId, Keyed> {
             Step::Discard(keep) => committed.truncate(start + keep),
         }
     }
-    let mut maps: BTreeMap<TableId, (bool, BTreeMap<Vec<KeyPart>, Option<i64>>)> = BTreeMap::new();
+    let mut maps: BTreeMap<TableId, (bool, Rows)> = BTreeMap::new();
     for (table, changes) in committed {
         for change in *changes {
             let (truncate, rows) = maps.entry(tables()[*table].table.clone()).or_default();

@@ -156,8 +156,13 @@ fn is_integer(data_type: &DataType) -> bool {
 }
 
 fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConverter, LakeError> {
-    let schema =
-        TableSchema { table: table.clone(), columns: columns.to_vec(), key: (0..columns.len()).collect(), version: 1 };
+    let schema = TableSchema {
+        table: table.clone(),
+        columns: columns.to_vec(),
+        key: (0..columns.len()).collect(),
+        default_charset: None,
+        version: 1,
+    };
     key_converter(&schema).map_err(LakeError::batch(table))
 }
 

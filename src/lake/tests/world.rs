@@ -283,7 +283,7 @@ fn schema(table: TableId, kind: KeyKind) -> TableSchema {
     columns.insert(0, column("value", DataType::Int64));
     columns.push(column("note", DataType::Utf8));
     columns.push(column("price", DataType::Decimal128(10, 2)));
-    TableSchema { table, columns, key: (1..=key_columns).collect(), version: 1 }
+    TableSchema { table, columns, key: (1..=key_columns).collect(), default_charset: None, version: 1 }
 }
 
 fn key_types(kind: KeyKind) -> Vec<DataType> {

@@ -36,6 +36,7 @@ fn schema() -> Arc<TableSchema> {
         table: TableId::new("shop", "orders"),
         columns: vec![column("id", DataType::Int64, false), column("note", DataType::Utf8, true)],
         key: vec![0],
+        default_charset: None,
         version: 1,
     })
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use data_type::Dialect;
+pub(in crate::source::mysql) use data_type::charset_of_collation;
 use token::{Cursor, Token};
 
 use crate::change::TableId;

@@ -171,6 +171,44 @@ async fn mariadb_gives_the_same_values_by_select_and_from_the_log_for_every_type
     check_values(server, cases::all(server).await).await;
 }
 
+/// Row metadata numbers the columns of a kind: each kind counts some and passes over others.
+#[tokio::test]
+async fn columns_of_all_kinds_in_one_table_keep_their_character_sets() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("all_kinds").await;
+        let own = match flavor {
+            Flavor::Mysql => "own VECTOR(2), doc JSON",
+            Flavor::Mariadb => "own UUID, doc INET6",
+        };
+        let value = match flavor {
+            Flavor::Mysql => "STRING_TO_VECTOR('[1,2]'), '{\"é\": 1}'",
+            Flavor::Mariadb => "UUID(), '::1'",
+        };
+        let columns = format!(
+            "id INT PRIMARY KEY, g1 GEOMETRY, a VARCHAR(9) CHARACTER SET latin1, {own}, e ENUM('é', 'ü') CHARACTER SET \
+             latin1, b TEXT CHARACTER SET utf8mb4, c BLOB, g2 POINT, d CHAR(5) CHARACTER SET cp1251, s SET('é', '🍯') \
+             CHARACTER SET utf8mb4, f VARCHAR(9) CHARACTER SET greek, n DECIMAL(9, 2), h VARBINARY(9)"
+        );
+        server.exec(format!("CREATE TABLE {database}.t ({columns})")).await;
+        let source = source(server, &format!("{database}.*"));
+        let start = source.start().await.unwrap();
+        let schemas = schemas(&source).await;
+        let mut stream = source.stream(&start, schemas.clone(), HashSet::new()).await.unwrap();
+        let point = "ST_GeomFromText('POINT(1 2)')";
+        let values = format!("1, {point}, 'é', {value}, 'ü', '🍯é', x'00ff', {point}, 'жи', 'é,🍯', 'αβ', 1.5, x'e9'");
+        server.exec_all(&["SET NAMES utf8mb4", &format!("INSERT INTO {database}.t VALUES ({values})")]).await;
+        let (batches, _) = read_to(stream.as_mut(), &source.head().await.unwrap()).await;
+        let schema = &schemas[&TableId::new(database, "t")];
+        let (logged, selected) = (rows_of(schema, &batches), read_splits(&source, schema, 7).await);
+        let columns = schema.columns.iter().enumerate();
+        let wrong =
+            columns.flat_map(|(index, column)| differences(&column.name, selected.column(index), logged.column(index)));
+        let wrong: Vec<_> = wrong.collect();
+        assert!(wrong.is_empty() && logged.num_rows() == 1, "{flavor:?}:\n{}", wrong.join("\n"));
+    }
+}
+
 /// Servers write their log in other ways than the test servers' own; the values are the same.
 #[tokio::test]
 async fn settings_of_the_log_do_not_change_the_values() {

@@ -258,7 +258,7 @@ fn geometry(random: &mut StdRng) -> String {
     let shapes = [
         format!("POINT({x} {y}.5)"),
         format!("LINESTRING(0 0, {x} {y})"),
-        format!("POLYGON((0 0, 0 9, 9 9, 0 0))"),
+        "POLYGON((0 0, 0 9, 9 9, 0 0))".to_string(),
         format!("GEOMETRYCOLLECTION(POINT({x} {y}), POINT(1 1))"),
     ];
     format!("ST_GeomFromText('{}')", shapes.choose(random).unwrap())

@@ -36,6 +36,7 @@ impl Decoder {
         self.ready.extend(between);
         self.hand_out_open(&open);
         self.held_bytes = 0;
+        self.held_rows = 0;
         Ok(())
     }
 

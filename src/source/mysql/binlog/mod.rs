@@ -11,6 +11,7 @@ mod decoder;
 mod derive;
 mod effects;
 mod event;
+mod follow;
 mod hand_out;
 mod inflate;
 mod payload;

@@ -2,6 +2,7 @@
 //!
 //! MySQL internals manual, "QUERY_EVENT"; `Query_log_event::write` for the status variables.
 
+use super::inflate;
 use super::reader::{Malformed, Reader};
 use crate::source::mysql::charset::Charset;
 use crate::source::mysql::ddl::SqlMode;
@@ -38,13 +39,9 @@ struct Status {
 }
 
 impl Query {
-    /// Reads a body. `load_data` events have more fields before the status variables; `inflate` opens the
-    /// statement of a compressed event.
-    pub fn read(
-        body: &[u8],
-        load_data: bool,
-        inflate: Option<fn(&[u8]) -> Result<Vec<u8>, Malformed>>,
-    ) -> Result<Self, Malformed> {
+    /// Reads a body. `load_data` events have more fields before the status variables; the statement of a compressed
+    /// one is inflated.
+    pub fn read(body: &[u8], load_data: bool, compressed: bool) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         reader.take(8)?;
         let database_bytes = usize::from(reader.u8()?);
@@ -56,14 +53,8 @@ impl Query {
         let status = Status::read(reader.take(status_bytes)?);
         let database = String::from_utf8_lossy(reader.take(database_bytes)?).into_owned();
         reader.u8()?;
-        let inflated;
-        let raw = match inflate {
-            Some(inflate) => {
-                inflated = inflate(reader.rest())?;
-                inflated.as_slice()
-            }
-            None => reader.rest(),
-        };
+        let inflated = if compressed { Some(inflate::event(reader.rest())?) } else { None };
+        let raw = inflated.as_deref().unwrap_or(reader.rest());
         let statement = match (std::str::from_utf8(raw), status.client) {
             (Err(_), Some(charset)) => {
                 let mut text = String::new();

@@ -2,6 +2,7 @@
 //!
 //! MySQL internals manual, "TABLE_MAP_EVENT"; `Table_map_log_event` for the optional metadata.
 
+use super::event::Flavor;
 use super::reader::{Malformed, Reader};
 use super::wire::{WireColumn, code};
 use crate::change::TableId;
@@ -44,7 +45,7 @@ impl TableMap {
     }
 
     /// Reads the body after the table id.
-    pub fn read(body: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub fn read(body: &mut Reader<'_>, flavor: Flavor) -> Result<Self, Malformed> {
         let table = Self::read_name(body)?;
         let count = body.length()?;
         if !(1..=COLUMNS_MAX).contains(&count) {
@@ -62,7 +63,7 @@ impl TableMap {
         let mut map = Self { table, columns, nullable, metadata, primary_key: None };
         while !body.is_empty() {
             let field = body.u8()?;
-            map.read_field(field, Reader::new(body.lenenc_bytes()?))?;
+            map.read_field(field, Reader::new(body.lenenc_bytes()?), flavor)?;
         }
         Ok(map)
     }
@@ -73,22 +74,21 @@ impl TableMap {
     }
 
     /// `enum Optional_metadata_field_type`. Fields that came later than these are skipped.
-    fn read_field(&mut self, field: u8, mut value: Reader<'_>) -> Result<(), Malformed> {
+    fn read_field(&mut self, field: u8, mut value: Reader<'_>, flavor: Flavor) -> Result<(), Malformed> {
+        let is_character = |wire: &WireColumn| is_character(wire, flavor);
         match field {
             1 => self.read_signs(&value),
             2 => self.read_default_collation(&mut value, is_character),
             3 => self.read_collations(&mut value, is_character),
-            4 => self.each(&mut value, |_| true, |column, value| Ok(column.name = Some(text(value.lenenc_bytes()?)))),
+            4 => self.each(&mut value, |_| true, read_column_name),
             5 => self.each(&mut value, |wire| wire.code == code::SET, read_members),
             6 => self.each(&mut value, |wire| wire.code == code::ENUM, read_members),
-            7 => self.each(&mut value, is_geometry, |column, value| Ok(column.geometry = Some(value.length()? as u8))),
+            7 => self.each(&mut value, is_geometry, read_geometry),
             8 => self.read_key(&mut value, false),
             9 => self.read_key(&mut value, true),
             10 => self.read_default_collation(&mut value, is_enum_or_set),
             11 => self.read_collations(&mut value, is_enum_or_set),
-            13 => self.each(&mut value, is_vector, |column, value| {
-                Ok(column.dimensions = Some(u32::try_from(value.lenenc()?).unwrap_or(u32::MAX)))
-            }),
+            13 => self.each(&mut value, is_vector, read_dimensions),
             _ => Ok(()),
         }
     }
@@ -127,7 +127,7 @@ impl TableMap {
         value: &mut Reader<'_>,
         belongs: impl Fn(&WireColumn) -> bool,
     ) -> Result<(), Malformed> {
-        self.each(value, belongs, |column, value| Ok(column.collation = Some(collation(value)?)))
+        self.each(value, belongs, read_collation)
     }
 
     /// A collation for all, then pairs of a column's number among those that have one, and its own.
@@ -192,6 +192,26 @@ fn collation(value: &mut Reader<'_>) -> Result<u16, Malformed> {
     u16::try_from(id).map_err(|_| Malformed::value(format!("collation {id} does not exist")))
 }
 
+fn read_column_name(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.name = Some(text(value.lenenc_bytes()?));
+    Ok(())
+}
+
+fn read_collation(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.collation = Some(collation(value)?);
+    Ok(())
+}
+
+fn read_geometry(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.geometry = Some(value.length()? as u8);
+    Ok(())
+}
+
+fn read_dimensions(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
+    column.dimensions = Some(u32::try_from(value.lenenc()?).unwrap_or(u32::MAX));
+    Ok(())
+}
+
 fn read_members(column: &mut ColumnMetadata, value: &mut Reader<'_>) -> Result<(), Malformed> {
     let count = value.length()?;
     let mut members = Vec::new();
@@ -217,18 +237,23 @@ fn is_numeric(wire: &WireColumn) -> bool {
     )
 }
 
-/// The columns that the lists of collations count. MySQL 9 counts VECTOR among them, as the blob that it is.
-fn is_character(wire: &WireColumn) -> bool {
-    matches!(
-        wire.code,
-        code::STRING
-            | code::VECTOR
-            | code::VAR_STRING
-            | code::VARCHAR
-            | code::BLOB
-            | code::VARCHAR_COMPRESSED
-            | code::BLOB_COMPRESSED
-    )
+/// The columns that the lists of collations count. MariaDB counts GEOMETRY, and MySQL 9 VECTOR, as the blobs that
+/// they are.
+fn is_character(wire: &WireColumn, flavor: Flavor) -> bool {
+    let is_blob_in_disguise = match flavor {
+        Flavor::MariaDb => wire.code == code::GEOMETRY,
+        Flavor::MySql => wire.code == code::VECTOR,
+    };
+    is_blob_in_disguise
+        || matches!(
+            wire.code,
+            code::STRING
+                | code::VAR_STRING
+                | code::VARCHAR
+                | code::BLOB
+                | code::VARCHAR_COMPRESSED
+                | code::BLOB_COMPRESSED
+        )
 }
 
 fn is_enum_or_set(wire: &WireColumn) -> bool {

@@ -158,6 +158,8 @@ pub struct Savepoint {
 #[derive(Debug, Default)]
 pub struct Transaction {
     pub open: bool,
+    /// Its GTID event has been read.
+    pub announced: bool,
     /// It began without a statement, and ends with the last row event of its own.
     pub ends_with_statement: bool,
     pub gtid: Option<Gtid>,

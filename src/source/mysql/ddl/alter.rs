@@ -183,7 +183,11 @@ impl Alteration<'_> {
         if !others.is_empty() {
             return self.others(&others, touched);
         }
-        if defaults.is_empty() {
+        // Columns that are added later take it.
+        if let Some(charset) = &self.charset {
+            schema.default_charset = Some(charset.clone());
+        }
+        if defaults.is_empty() && schema.default_charset == known.default_charset {
             return Vec::new();
         }
         schema.version += 1;
@@ -215,9 +219,13 @@ impl Alteration<'_> {
         if whats.is_empty() { Vec::new() } else { self.others(&whats, touched) }
     }
 
-    /// The default character set of the table: of this statement, else of all its text columns, else the database's.
+    /// The default character set of the table: of this statement, else the one it has; where that is
+    /// not known, of all its text columns, else the database's.
     fn table_charset(&self) -> String {
         if let Some(charset) = &self.charset {
+            return charset.clone();
+        }
+        if let Some(charset) = self.known.as_ref().and_then(|known| known.default_charset.as_ref()) {
             return charset.clone();
         }
         let columns = self.known.iter().flat_map(|known| &known.columns);

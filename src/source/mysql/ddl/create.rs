@@ -156,7 +156,13 @@ fn build(
         column.data_type.resolve(charset).column(&column.name, column.nullable && !in_key(&column.name))
     };
     let columns = definitions.iter().map(column).collect();
-    let mut schema = TableSchema { table: table.clone(), columns, key: Vec::new(), version: 1 };
+    let mut schema = TableSchema {
+        table: table.clone(),
+        columns,
+        key: Vec::new(),
+        default_charset: Some(charset.to_string()),
+        version: 1,
+    };
     let index = |name: &String| schema.column_index(name).ok_or_else(|| format!("its primary key names {name}"));
     schema.key = key.iter().map(index).collect::<Result<_, _>>()?;
     if schema.columns.is_empty() {

@@ -67,7 +67,7 @@ pub(super) fn charset_name(name: &str) -> String {
 }
 
 /// The character set of a collation: its name up to the first underscore. (`uca1400_ai_ci` alone belongs to none.)
-pub(super) fn charset_of_collation(collation: &str) -> Option<String> {
+pub(in crate::source::mysql) fn charset_of_collation(collation: &str) -> Option<String> {
     let name = collation.split('_').next().unwrap_or_default();
     Charset::by_name(name).map(|charset| charset.name().to_string())
 }

@@ -46,6 +46,24 @@ fn check(statement: &str, expected: &str) {
 }
 
 #[test]
+fn a_new_default_character_set_is_that_of_columns_added_later() {
+    check("alter table t default character set utf8mb4", "add shop.t v2 []");
+    check("alter table t charset = latin1, comment 'the one it has'", "");
+}
+
+#[test]
+fn a_new_text_column_takes_the_default_of_its_table_not_that_of_other_columns() {
+    let columns = "create table t (id int primary key, a varchar(3) character set latin1) default charset utf8mb4";
+    let made = effects(columns, &context(&|_| None, true));
+    let Some(Effect::CreateTable(schema)) = made.first().cloned() else { panic!("no table: {made:?}") };
+    let schema = Arc::new(schema);
+    let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&schema));
+    let grown = effects("alter table t add b varchar(9)", &context(&known, true));
+    let Some(Effect::AddColumns { schema, .. }) = grown.first() else { panic!("nothing added: {grown:?}") };
+    assert_eq!(schema.columns[2].source_type, "varchar(9) character set utf8mb4");
+}
+
+#[test]
 fn what_changes_no_column_and_no_row_has_no_effect() {
     for statement in [
         "",

@@ -29,6 +29,7 @@ pub struct BinlogFiles {
     paths: Vec<PathBuf>,
     tables: TableFilter,
     keys: BTreeMap<String, Vec<String>>,
+    chunk_rows: usize,
 }
 
 /// One file of the log.
@@ -44,7 +45,13 @@ impl BinlogFiles {
     /// The files may be given in any order if their names end with numbers. `keys` are the keys that the job
     /// gives: `database.table` to column names.
     pub fn new(config: BinlogFilesConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
-        Self { paths: config.files, tables: config.tables, keys }
+        Self { paths: config.files, tables: config.tables, keys, chunk_rows: usize::MAX }
+    }
+
+    /// Has a boundary come at the first end of a transaction after so many rows, or before.
+    #[must_use]
+    pub fn with_chunk_rows(self, chunk_rows: usize) -> Self {
+        Self { chunk_rows, ..self }
     }
 
     /// The files in log order.
@@ -153,6 +160,7 @@ impl Source for BinlogFiles {
             keys: self.keys.clone(),
             start: from.clone(),
             chunk_bytes: CHUNK_BYTES,
+            chunk_rows: self.chunk_rows,
         });
         let mut log = Log::new(self.files()?, from, decoder);
         let (sender, receiver) = mpsc::channel(EVENTS_AHEAD_MAX);

@@ -8,6 +8,7 @@ use crate::change::TableId;
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
 use crate::source::mysql::column_type::ColumnType;
+use crate::source::mysql::ddl::charset_of_collation;
 use crate::source::{DiscoveredTable, SourceError};
 
 /// Given keys by table (`database.table`), from the job file.
@@ -22,6 +23,8 @@ struct Found {
     kind: String,
     engine: String,
     rows_estimated: Option<u64>,
+    /// Of new text columns.
+    charset: Option<String>,
     columns: Vec<FoundColumn>,
     /// Column and prefix length, in key order.
     primary: Vec<(String, Option<u64>)>,
@@ -72,7 +75,7 @@ fn databases_condition(filter: &TableFilter) -> String {
 
 fn tables_query(of_databases: &str) -> String {
     format!(
-        "SELECT table_schema, table_name, table_type, engine, table_rows FROM information_schema.tables \
+        "SELECT table_schema, table_name, table_type, engine, table_rows, table_collation FROM information_schema.tables \
          WHERE {of_databases} AND table_type <> 'VIEW'"
     )
 }
@@ -101,9 +104,10 @@ fn read_table(found: &mut HashMap<TableId, Found>, filter: &TableFilter, mut row
         return;
     }
     let (kind, engine, rows) = (text(&mut row, 2), text(&mut row, 3), text(&mut row, 4));
+    let charset = charset_of_collation(&text(&mut row, 5));
     // Sequences are no tables of rows; the log has their changes as statements.
     if kind != "SEQUENCE" {
-        found.insert(table, Found { kind, engine, rows_estimated: rows.parse().ok(), ..Found::default() });
+        found.insert(table, Found { kind, engine, charset, rows_estimated: rows.parse().ok(), ..Found::default() });
     }
 }
 
@@ -141,7 +145,13 @@ fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>) -> Result
     }
     let types = column_types(table, found)?;
     let columns = found.columns.iter().zip(&types).map(|(found, kind)| kind.column(&found.name, found.nullable));
-    let mut schema = TableSchema { table: table.clone(), columns: columns.collect(), key: Vec::new(), version: 1 };
+    let mut schema = TableSchema {
+        table: table.clone(),
+        columns: columns.collect(),
+        key: Vec::new(),
+        default_charset: found.charset.clone(),
+        version: 1,
+    };
     schema.key = match given {
         Some(names) => given_key(&schema, names)?,
         None => primary_key(&schema, found)?,
@@ -218,6 +228,7 @@ mod tests {
 
     fn table(primary: &[(&str, Option<u64>)]) -> Found {
         Found {
+            charset: None,
             kind: "BASE TABLE".into(),
             engine: "InnoDB".into(),
             rows_estimated: Some(3),

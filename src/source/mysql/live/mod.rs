@@ -40,6 +40,7 @@ const IDLE_MAX: Duration = Duration::from_secs(20);
 pub struct MysqlSource {
     config: MysqlConfig,
     keys: BTreeMap<String, Vec<String>>,
+    chunk_rows: usize,
     /// Ends of the log on a MySQL server without GTIDs.
     anonymous: Mutex<Anonymous>,
     /// The session of the last split and when it ended.
@@ -49,7 +50,13 @@ pub struct MysqlSource {
 impl MysqlSource {
     /// `keys` are the keys given by hand: `database.table` to column names. Opens nothing yet.
     pub fn new(config: MysqlConfig, keys: BTreeMap<String, Vec<String>>) -> Self {
-        Self { config, keys, anonymous: Mutex::default(), idle: Mutex::new(None) }
+        Self { config, keys, chunk_rows: usize::MAX, anonymous: Mutex::default(), idle: Mutex::new(None) }
+    }
+
+    /// Has a boundary come at the first end of a transaction after so many rows, or before.
+    #[must_use]
+    pub fn with_chunk_rows(self, chunk_rows: usize) -> Self {
+        Self { chunk_rows, ..self }
     }
 
     /// Everything about the server, its user and its tables that stands in the way, errors first.
@@ -165,6 +172,7 @@ impl Source for MysqlSource {
             keys: self.keys.clone(),
             start: from.clone(),
             chunk_bytes: CHUNK_BYTES,
+            chunk_rows: self.chunk_rows,
         });
         Ok(Box::new(stream::open(session, self.config.server_id, from, by_gtid, decoder).await?))
     }

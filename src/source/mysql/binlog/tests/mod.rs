@@ -27,6 +27,7 @@ fn options_of(filter: TableFilter, chunk_bytes: usize) -> DecoderOptions {
         keys: BTreeMap::new(),
         start: ResumePoint { position, gtid_set: None },
         chunk_bytes,
+        chunk_rows: usize::MAX,
     }
 }
 

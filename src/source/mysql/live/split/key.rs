@@ -167,6 +167,7 @@ mod tests {
             table: TableId::new("shop", "orders"),
             columns: columns.iter().zip(&types).map(|((name, _), kind)| kind.column(*name, false)).collect(),
             key: (0..columns.len()).collect(),
+            default_charset: None,
             version: 1,
         };
         Key::of(&schema, &types)

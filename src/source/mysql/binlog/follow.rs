@@ -1,0 +1,342 @@
+//! What each event does: one method for each kind.
+
+use super::buffer::Mark;
+use super::decoder::{Decoder, Failure};
+use super::event::{self, EventHeader, FLAG_ARTIFICIAL, FLAG_IGNORABLE, Flavor, FormatDescription, kind};
+use super::payload::Payload;
+use super::reader::{Malformed, Reader};
+use super::rows::{RowsColumns, RowsFormat, RowsHead, TABLE_ID_NONE};
+use super::statement::{Control, Query};
+use super::table_map::TableMap;
+use super::tables::Target;
+use super::transaction::{Gtid, GtidEvent, Savepoint};
+use super::{inflate, previous_gtids};
+use crate::source::SourceEvent;
+use crate::source::mysql::gtid::{GtidSet, MariaDbGtidSet};
+
+impl Decoder {
+    pub(super) fn event(&mut self, event: &[u8], header: &EventHeader, checksums: bool) -> Result<(), Failure> {
+        if header.kind == kind::FORMAT_DESCRIPTION {
+            return self.format_description(event, header);
+        }
+        let body = event::body(event, header, checksums)?;
+        match header.kind {
+            kind::TABLE_MAP => self.table_map(body, header),
+            kind::QUERY => self.query(Query::read(body, false, false)?, header),
+            kind::EXECUTE_LOAD_QUERY => self.query(Query::read(body, true, false)?, header),
+            kind::MARIADB_QUERY_COMPRESSED => self.query(Query::read(body, false, true)?, header),
+            kind::XID => self.end_transaction(header),
+            kind::GTID => self.begin_gtid(GtidEvent::read_mysql(body, false)?),
+            kind::ANONYMOUS_GTID => self.begin_gtid(GtidEvent::read_mysql(body, true)?),
+            kind::GTID_TAGGED => self.begin_gtid(GtidEvent::read_tagged(body)),
+            kind::MARIADB_GTID => self.begin_gtid(GtidEvent::read_mariadb(body, header.server_id)?),
+            kind::PREVIOUS_GTIDS => self.adopt_gtids(previous_gtids::mysql(body)),
+            kind::MARIADB_GTID_LIST => self.adopt_gtids(Some(previous_gtids::mariadb(body)?)),
+            kind::ROTATE => self.rotate(body, header),
+            kind::XA_PREPARE => self.xa_prepare(body, header),
+            kind::TRANSACTION_PAYLOAD => {
+                self.payload = Some(Payload::read(body)?);
+                Ok(())
+            }
+            kind::PARTIAL_UPDATE_ROWS => self.partial_rows(body, header),
+            other => match RowsFormat::of(other) {
+                Some(format) => self.rows(body, header, format),
+                None => other_event(header),
+            },
+        }
+    }
+
+    fn format_description(&mut self, event: &[u8], header: &EventHeader) -> Result<(), Failure> {
+        let format = FormatDescription::read(event::body(event, header, false)?)?;
+        event::body(event, header, format.checksums)?;
+        if self.transaction.open {
+            if format.started_s == 0 {
+                return Err(
+                    Malformed::value("a log file begins within a transaction: part of the log is missing").into()
+                );
+            }
+            // The server was started anew: what it had not finished writing has been rolled back.
+            self.roll_back()?;
+        }
+        self.tables.forget_maps();
+        self.format = Some(format);
+        if (self.here.number, 4) > (self.boundary.number, self.boundary.offset) {
+            self.boundary = Mark { offset: 4, ..self.here.clone() };
+            self.boundary_due = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn flavor(&self) -> Flavor {
+        self.format.as_ref().map_or(Flavor::MySql, |format| format.flavor)
+    }
+
+    /// MySQL internals manual, "ROTATE_EVENT": the offset in the next file, and its name.
+    fn rotate(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
+        let mut reader = Reader::new(body);
+        let offset = reader.u64()?;
+        let name = String::from_utf8_lossy(reader.rest());
+        let is_made_up = header.end_offset == 0 || header.flags & FLAG_ARTIFICIAL != 0;
+        if is_made_up && self.in_files {
+            return Ok(());
+        }
+        if self.transaction.open && !is_made_up {
+            return Err(Malformed::value("a log file ends within a transaction").into());
+        }
+        let next = Mark { file: (*name).into(), number: super::file_number(&name).unwrap_or(0), offset };
+        if (next.number, next.offset) > (self.boundary.number, self.boundary.offset) && !self.transaction.open {
+            self.boundary = next.clone();
+            self.boundary_due = true;
+        }
+        self.here = next;
+        Ok(())
+    }
+
+    fn begin_gtid(&mut self, event: GtidEvent) -> Result<(), Failure> {
+        if self.transaction.open {
+            return Err(Malformed::value("a transaction begins within another").into());
+        }
+        self.transaction.announced = true;
+        self.transaction.gtid = event.gtid;
+        self.transaction.commit_time_us = event.commit_time_us;
+        self.transaction.open = event.begins;
+        Ok(())
+    }
+
+    /// What stands at the beginning of a file tells what came before it.
+    fn adopt_gtids(&mut self, before: Option<GtidSet>) -> Result<(), Failure> {
+        if self.gtids.is_none() && !self.transaction.open {
+            self.gtids = before;
+        }
+        Ok(())
+    }
+
+    fn query(&mut self, query: Query, header: &EventHeader) -> Result<(), Failure> {
+        match Control::of(&query.statement) {
+            Control::Begin | Control::XaStart => self.transaction.open = true,
+            Control::Commit | Control::XaFinish => return self.end_transaction(header),
+            Control::Rollback => {
+                self.roll_back()?;
+                return self.end_transaction(header);
+            }
+            Control::Savepoint(name) => self.set_savepoint(name),
+            Control::RollbackTo(name) => self.roll_back_to(&name)?,
+            Control::Release(name) => self.transaction.savepoints.retain(|known| known.name != name),
+            Control::XaEnd => {}
+            Control::Other => return self.statement(&query, header),
+        }
+        Ok(())
+    }
+
+    fn set_savepoint(&mut self, name: String) {
+        let tables = &mut self.tables;
+        let rows = self.transaction.touched.iter();
+        let rows = rows.filter_map(|index| Some((*index, tables.buffer(*index)?.rows()))).collect();
+        self.transaction.set_savepoint(Savepoint { name, handed: self.transaction.handed, rows });
+    }
+
+    fn table_map(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
+        let mut reader = Reader::new(body);
+        let table_id_bytes = self.format.as_ref().map_or(6, |format| format.table_id_bytes(header.kind));
+        let table_id = if table_id_bytes == 4 { u64::from(reader.u32()?) } else { reader.u48()? };
+        let description = reader.rest();
+        if self.tables.mapped(table_id, description).is_some() {
+            return Ok(());
+        }
+        let target = self.target(description)?;
+        self.tables.map(table_id, description, target);
+        Ok(())
+    }
+
+    fn target(&mut self, description: &[u8]) -> Result<Target, Failure> {
+        let table = TableMap::read_name(&mut Reader::new(description))?;
+        if !self.tables.wants(&table) {
+            return Ok(Target::Skip);
+        }
+        let map = TableMap::read(&mut Reader::new(description), self.flavor())?;
+        match self.prepare(&map)? {
+            Ok(index) => Ok(Target::Table(index)),
+            Err(reason) => {
+                self.stop(&table, reason)?;
+                Ok(Target::Skip)
+            }
+        }
+    }
+
+    fn rows(&mut self, body: &[u8], header: &EventHeader, format: RowsFormat) -> Result<(), Failure> {
+        let mut reader = Reader::new(body);
+        let table_id_bytes = self.format.as_ref().map_or(6, |format| format.table_id_bytes(header.kind));
+        let head = RowsHead::read(&mut reader, table_id_bytes)?;
+        let target = match self.tables.target(head.table_id) {
+            Some(target) => target,
+            None if head.table_id == TABLE_ID_NONE => Target::Skip,
+            None => {
+                let what = format!("rows of table id {}, which no TABLE_MAP event describes", head.table_id);
+                return Err(Malformed::value(what).into());
+            }
+        };
+        if !self.transaction.open {
+            // Early servers log changes to tables without transactions outside of any.
+            self.transaction.open = true;
+            self.transaction.ends_with_statement = true;
+        }
+        if let Target::Table(index) = target {
+            let columns = RowsColumns::read(&mut reader, format)?;
+            if columns.all_present {
+                let inflated;
+                if format.compressed {
+                    inflated = inflate::event(reader.rest())?;
+                    reader = Reader::new(&inflated);
+                }
+                self.append_rows(index, &columns, format, &mut reader, header)?;
+            } else {
+                self.stop_index(index, ROW_IMAGE_ADVICE.to_string())?;
+            }
+        }
+        if head.ends_statement && self.transaction.ends_with_statement {
+            return self.end_transaction(header);
+        }
+        Ok(())
+    }
+
+    fn append_rows(
+        &mut self,
+        index: usize,
+        columns: &RowsColumns,
+        format: RowsFormat,
+        rows: &mut Reader<'_>,
+        header: &EventHeader,
+    ) -> Result<(), Failure> {
+        let time_us = self.transaction.commit_time_us.unwrap_or_else(|| header_time_us(header));
+        while !rows.is_empty() {
+            let budget = self.chunk_bytes.saturating_sub(self.held_bytes).max(1);
+            let Some(buffer) = self.tables.buffer(index) else { return Ok(()) };
+            if buffer.width() != columns.count {
+                let what = format!("rows of {} columns for a table that has {}", columns.count, buffer.width());
+                return Err(Malformed::value(what).into());
+            }
+            buffer.begin(time_us, &self.here);
+            // Noted first: a row that fails half-way must be forgotten with the others.
+            if !self.transaction.touched.contains(&index) {
+                self.transaction.touched.push(index);
+            }
+            let rows_before = buffer.rows();
+            self.held_bytes += buffer.append(format.kind, rows, budget)?;
+            self.held_rows += buffer.rows() - rows_before;
+            if self.held_bytes >= self.chunk_bytes {
+                self.hand_out(Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn partial_rows(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
+        let table_id_bytes = self.format.as_ref().map_or(6, |format| format.table_id_bytes(header.kind));
+        let head = RowsHead::read(&mut Reader::new(body), table_id_bytes)?;
+        match self.tables.target(head.table_id) {
+            Some(Target::Table(index)) => self.stop_index(index, PARTIAL_JSON_ADVICE.to_string()),
+            Some(Target::Skip) => Ok(()),
+            None => Err(Malformed::value(format!("rows of table id {} without a TABLE_MAP", head.table_id)).into()),
+        }
+    }
+
+    /// MySQL: `XA_prepare_event`. A transaction that is committed in one phase ends here; one that is only
+    /// prepared may be committed at any later place in the log.
+    fn xa_prepare(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
+        let one_phase = Reader::new(body).u8()? != 0;
+        if !one_phase {
+            let touched = self.transaction.touched.clone();
+            self.roll_back()?;
+            for index in touched {
+                self.stop_index(index, XA_ADVICE.to_string())?;
+            }
+        }
+        self.end_transaction(header)
+    }
+
+    pub(super) fn end_transaction(&mut self, header: &EventHeader) -> Result<(), Failure> {
+        let time_us = self.transaction.commit_time_us.unwrap_or_else(|| header_time_us(header));
+        let ended = std::mem::take(&mut self.transaction);
+        for index in &ended.touched {
+            if let Some(buffer) = self.tables.buffer(*index) {
+                buffer.commit(time_us, &self.here);
+            }
+        }
+        self.note_gtid(ended.gtid);
+        // The list is used again, so that a transaction costs no allocation.
+        self.transaction.touched = ended.touched;
+        self.transaction.touched.clear();
+        self.boundary.clone_from(&self.here);
+        self.boundary_time_us = Some(time_us);
+        self.boundary_due = true;
+        self.tables.trim_maps();
+        let is_chunk = self.held_bytes >= self.chunk_bytes || self.held_rows >= self.chunk_rows;
+        if !self.stops_due.is_empty() || is_chunk {
+            let stops = std::mem::take(&mut self.stops_due);
+            self.hand_out(stops.into_iter().map(SourceEvent::TableStopped).collect())?;
+        }
+        Ok(())
+    }
+
+    fn note_gtid(&mut self, gtid: Option<Gtid>) {
+        // An empty text is the empty set of either server.
+        if matches!(gtid, Some(Gtid::MariaDb { .. }))
+            && matches!(&self.gtids, Some(GtidSet::MySql(set)) if set.is_empty())
+        {
+            self.gtids = Some(GtidSet::MariaDb(MariaDbGtidSet::default()));
+        }
+        match (&mut self.gtids, gtid) {
+            (Some(GtidSet::MySql(set)), Some(Gtid::MySql { uuid, tag, number })) => set.add(uuid, &tag, number),
+            (Some(GtidSet::MariaDb(set)), Some(Gtid::MariaDb { domain, server_id, sequence })) => {
+                set.add(domain, server_id, sequence);
+            }
+            (_, None) => {}
+            // Another server's ids, or a form that is not known: better none than a wrong set.
+            (gtids, Some(_)) => *gtids = None,
+        }
+    }
+}
+
+const ROW_IMAGE_ADVICE: &str = "the log has only some columns of its changed rows: SET GLOBAL binlog_row_image = FULL, \
+                                then load the table again";
+const PARTIAL_JSON_ADVICE: &str = "the log has only the changed parts of its JSON: SET GLOBAL binlog_row_value_options \
+                                   = '', then load the table again";
+const XA_ADVICE: &str = "it was changed by an XA PREPARE, a two-phase transaction, which is not followed: change it \
+                         in plain transactions, then load the table again";
+
+fn header_time_us(header: &EventHeader) -> i64 {
+    i64::from(header.timestamp_s) * 1_000_000
+}
+
+/// Events that change nothing, and those that mean trouble.
+fn other_event(header: &EventHeader) -> Result<(), Failure> {
+    match header.kind {
+        kind::STOP
+        | kind::INTVAR
+        | kind::RAND
+        | kind::USER_VAR
+        | kind::BEGIN_LOAD_QUERY
+        | kind::APPEND_BLOCK
+        | kind::DELETE_FILE
+        | kind::HEARTBEAT
+        | kind::HEARTBEAT_V2
+        | kind::IGNORABLE
+        | kind::ROWS_QUERY
+        | kind::TRANSACTION_CONTEXT
+        | kind::VIEW_CHANGE
+        | kind::MARIADB_ANNOTATE_ROWS
+        | kind::MARIADB_BINLOG_CHECKPOINT => Ok(()),
+        kind::LOAD | kind::NEW_LOAD | kind::CREATE_FILE | kind::EXEC_LOAD => Err(Failure::Refused(
+            "LOAD DATA logged as a statement: SET GLOBAL binlog_format = ROW, then start again from a snapshot".into(),
+        )),
+        kind::INCIDENT => Err(Failure::Refused(
+            "the server reports an incident: events were lost on it; start again from a snapshot".into(),
+        )),
+        kind::MARIADB_START_ENCRYPTION => Err(Failure::Refused(
+            "the file is encrypted: read it through a live server, or SET GLOBAL encrypt_binlog = OFF".into(),
+        )),
+        kind::START_V3 => Err(Failure::Refused("the log is of a server before MySQL 5.0".into())),
+        _ if header.flags & FLAG_IGNORABLE != 0 => Ok(()),
+        other => Err(Malformed::value(format!("event type {other} is unknown")).into()),
+    }
+}

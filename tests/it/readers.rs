@@ -6,7 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::demo::{SHOP, WAREHOUSE, demo_files, expected};
-use crate::harness::{Content, Service, TempJob, assert_same};
+use crate::harness::{Content, Flavor, Server, Service, TempJob, assert_same};
+use crate::oracle::{Workload, seed};
 
 /// An engine and how `tests/scripts/read_delta.py` is asked for it.
 struct Engine {
@@ -62,6 +63,36 @@ async fn spark_reads_what_the_servers_held() {
     check(&Engine::spark()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn duckdb_reads_every_type_as_the_servers_have_it() {
+    check_types(&Engine::duckdb(), seed(31)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spark_reads_every_type_as_the_servers_have_it() {
+    check_types(&Engine::spark(), seed(32)).await;
+}
+
+/// Tables of random rows of all types, changed after the first load and widened.
+async fn check_types(engine: &Engine, seed: u64) {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let mut workload = Workload::new(seed, server).await;
+        workload.create_tables().await;
+        workload.run_blind(120).await;
+        let job = TempJob::live(server, &[&workload.pattern()], "");
+        job.run().expect_code(0);
+        workload.run_with_column(60).await;
+        job.run().expect_code(0);
+        let (lake, wanted) = (job.lake(), workload.content().await);
+        let folder = |table: &String| lake.table_folder(&workload.database, table);
+        let asked: Vec<_> = wanted.iter().map(|(table, rows)| (folder(table), None, rows.key.clone())).collect();
+        for (found, (table, wanted)) in engine.read(&asked).iter().zip(&wanted) {
+            assert_same(&format!("{flavor:?} {table} by {}", engine.argument), found, wanted);
+        }
+    }
+}
+
 /// All tables of the demo now, and at each version: the rows of now are the server's own, those of older versions are
 /// what the deltalake crate reads.
 async fn check(engine: &Engine) {
@@ -108,7 +139,7 @@ fn content(what: &str, line: &str, key: &[String]) -> Content {
 fn canonical(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::Number(number) => Some(format!("{:?}", number.as_f64().unwrap())),
+        Value::Object(number) => Some(format!("{:?}", number["float"].as_str().unwrap().parse::<f64>().unwrap())),
         text => Some(text.as_str().unwrap().to_string()),
     }
 }

@@ -5,20 +5,24 @@
     read_delta.py spark:PORT TABLE...       with that of spark-venv; PORT is a Spark Connect server's
 
 TABLE is a table's folder, or FOLDER@VERSION for an older version. Prints one JSON object per table and line:
-{"columns": [...], "rows": [[...], ...]}. A value is null, a number (floating point only) or a string: whole numbers and
-decimals in digits, booleans as 1 or 0, binary values in hexadecimal, times in UTC with microseconds.
+{"columns": [...], "rows": [[...], ...]}. A value is null, {"float": digits} or a string: whole numbers and decimals in
+digits, booleans as 1 or 0, binary values and lists of FLOAT in hexadecimal, times in UTC with microseconds.
 """
 import datetime
 import decimal
 import glob
 import json
+import struct
 import sys
 import sysconfig
 
 
 def canonical(value):
-    if value is None or isinstance(value, (str, float)):
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, float):
+        # Not every JSON reader gives back the number that was written.
+        return {"float": repr(value)}
     if isinstance(value, (bool, int)):
         return str(int(value))
     if isinstance(value, decimal.Decimal):
@@ -31,6 +35,8 @@ def canonical(value):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value).hex().upper()
+    if isinstance(value, list):
+        return struct.pack(f"<{len(value)}f", *value).hex().upper()
     raise TypeError(f"no canonical text for {type(value)}")
 
 

@@ -22,8 +22,10 @@ READY=ready_spark
 # A busy machine takes far longer than the 10 seconds of an idle one.
 START_SECONDS_MAX=${START_SECONDS_MAX:-150}
 cd "$D"
+# A test run asks few and small questions: compiling less is worth more than running fast.
 keep "$D" "$D/server.pid" "$D/error.log" "$SPARK_HOME/bin/spark-submit" --class org.apache.spark.sql.connect.service.SparkConnectServer \
   --master "local[2]" --driver-memory 1g --driver-class-path "$D/delta-services.jar:$(echo "$SITE"/jsoniq/jars/rumbledb-*.jar)" \
+  --driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" --conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN \
   --conf spark.connect.grpc.binding.port="$PORT" --conf spark.connect.grpc.binding.address=127.0.0.1 \
   --conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false \
   --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \

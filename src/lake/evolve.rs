@@ -31,7 +31,7 @@ impl LakeTable {
     /// table keeps its id, name and creation time. Rows that are there get null in a new column, or its value in
     /// `defaults`: column name to an array of one value, not null, of the column's type. A default rewrites the table
     /// within the same commit, in bounded memory; columns that are there already are not filled. Whether there is
-    /// anything to do is told by the columns; the tag's transactions, if any, are only recorded.
+    /// anything to do is told by the columns; the tag's transactions, if any, are recorded even where there is nothing.
     ///
     /// # Errors
     /// [`LakeError::ColumnType`] if a column has another type; [`LakeError::Changes`] if the key is another one, or a
@@ -45,7 +45,7 @@ impl LakeTable {
         for _ in 0..ATTEMPTS_MAX {
             let evolution = self.plan_evolution(new)?;
             let nothing = evolution.fields.is_empty() && evolution.metadata == *self.state.metadata();
-            if nothing {
+            if nothing && (tag.app_ids.is_empty() || self.has_applied(tag).await?) {
                 return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
             }
             let files = self.fill(&evolution, defaults).await?;
@@ -136,7 +136,8 @@ impl LakeTable {
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
         let protocol = schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema)?;
-        let mut actions = vec![Action::Metadata(evolution.metadata.clone())];
+        let is_grown = evolution.metadata != *self.state.metadata();
+        let mut actions = Vec::from_iter(is_grown.then(|| Action::Metadata(evolution.metadata.clone())));
         actions.extend(protocol.map(Action::Protocol));
         actions.extend(files.actions());
         self.commit(actions, DeltaOperation::AddColumn { fields: evolution.fields.clone() }, tag).await

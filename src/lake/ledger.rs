@@ -145,7 +145,7 @@ impl Ledger {
     pub async fn load(&self) -> Result<Option<JobState>, LedgerError> {
         let files = self.list().await?;
         let mut state: Option<JobState> = match files.states.last() {
-            Some(sequence) => Some(self.get(&self.state_path(*sequence)).await?),
+            Some(sequence) => Some(self.get_state(*sequence).await?),
             None => None,
         };
         let from = state.as_ref().map_or(0, |state| state.newest.sequence);
@@ -233,6 +233,16 @@ impl Ledger {
         Ok(files)
     }
 
+    async fn get_state(&self, sequence: u64) -> Result<JobState, LedgerError> {
+        let path = self.state_path(sequence);
+        let state: JobState = self.get(&path).await?;
+        if state.newest.sequence != sequence {
+            let reason = format!("it is the state after step {}", state.newest.sequence);
+            return Err(LedgerError::Unreadable { path, reason });
+        }
+        Ok(state)
+    }
+
     async fn get<T: DeserializeOwned + Formatted>(&self, path: &Path) -> Result<T, LedgerError> {
         let store_error = |source| LedgerError::Store { action: "read", path: path.clone(), source };
         let unreadable = |reason: String| LedgerError::Unreadable { path: path.clone(), reason };
@@ -244,6 +254,9 @@ impl Ledger {
         let value: T = serde_json::from_slice(&body).map_err(|error| unreadable(error.to_string()))?;
         if value.format() > FORMAT {
             return Err(unreadable(format!("format {} was written by a newer Alluvium", value.format())));
+        }
+        if let Some(schema) = value.schemas().into_iter().find(|schema| !has_key(schema)) {
+            return Err(unreadable(format!("the key of {} is none of its columns", schema.table)));
         }
         Ok(value)
     }
@@ -266,11 +279,20 @@ struct Files {
 /// What is stored with its format's number.
 trait Formatted {
     fn format(&self) -> u32;
+    /// All schemas in it.
+    fn schemas(&self) -> Vec<&TableSchema>;
 }
 
 impl Formatted for LedgerEntry {
     fn format(&self) -> u32 {
         self.format
+    }
+
+    fn schemas(&self) -> Vec<&TableSchema> {
+        match &self.work {
+            Work::Schema { tables } => tables.iter().map(|record| &record.schema).collect(),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -278,6 +300,16 @@ impl Formatted for JobState {
     fn format(&self) -> u32 {
         self.newest.format
     }
+
+    fn schemas(&self) -> Vec<&TableSchema> {
+        let of_tables = self.tables.values().filter_map(|table| table.schema.as_ref());
+        of_tables.chain(self.newest.schemas()).collect()
+    }
+}
+
+/// Whether the schema's key is what the rest of the program relies on.
+fn has_key(schema: &TableSchema) -> bool {
+    !schema.key.is_empty() && schema.key.iter().all(|index| *index < schema.columns.len())
 }
 
 impl LedgerEntry {
@@ -330,9 +362,11 @@ mod tests {
     }
 
     fn table(name: &str) -> TableSchema {
+        let data_type = arrow::datatypes::DataType::Int32;
+        let column = crate::schema::Column { name: "id".into(), data_type, nullable: false, source_type: "int".into() };
         TableSchema {
             table: TableId::new("shop", name),
-            columns: Vec::new(),
+            columns: vec![column],
             key: vec![0],
             default_charset: None,
             version: 1,
@@ -439,6 +473,24 @@ mod tests {
         store.put(&ledger.entry_path(3), "{".into()).await.unwrap();
         assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
         store.delete(&ledger.entry_path(2)).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+    }
+
+    #[tokio::test]
+    async fn an_entry_whose_key_is_none_of_its_columns_and_a_state_of_another_step_are_told() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        let schema = TableSchema { key: vec![1], ..table("orders") };
+        let work = Work::Schema { tables: vec![SchemaRecord { schema, defaults: Vec::new(), load: false }] };
+        let entry = LedgerEntry::next(&state, ledger.run(), 0, work);
+        ledger.put(&entry).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+        state.advance(entry).unwrap();
+        ledger.fold(&state, true).await.unwrap();
+        assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
+        let body = serde_json::to_vec(&begun(&Ledger::new(store.clone(), "other", Uuid::new_v4())).await).unwrap();
+        store.put(&ledger.state_path(2), body.into()).await.unwrap();
         assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
     }
 

@@ -188,6 +188,11 @@ async fn columns_are_added_and_the_table_stays_the_same() {
     world.compare("written with the new columns").await;
     let again = world.table.evolve(&world.schema.clone(), &Default::default(), &CommitTag::default()).await.unwrap();
     assert!(matches!(again, CommitOutcome::AlreadyApplied { .. }), "{again:?}");
+    let noted = world.table.evolve(&world.schema.clone(), &Default::default(), &tag(7)).await.unwrap();
+    assert!(matches!(noted, CommitOutcome::Committed(_)), "{noted:?}");
+    assert_eq!(world.table.txn("alluvium/test").await.unwrap(), Some(7));
+    let noted = world.table.evolve(&world.schema.clone(), &Default::default(), &tag(7)).await.unwrap();
+    assert!(matches!(noted, CommitOutcome::AlreadyApplied { .. }), "{noted:?}");
     assert!(world.writer_features().await.contains(&"timestampNtz".to_string()));
     world.reopen().await;
     world.compare("columns added, opened again").await;

@@ -55,6 +55,15 @@ pub enum PipelineError {
     SplitTooEarly { low: String, at: String },
     #[error("another process applied the batch of {table} without the rows of its first load; they are read again")]
     SplitLeftOut { table: TableId },
+    #[error(
+        "the Delta table of {table} was last written in step {found} of this job, but the ledger has it in step {expected}: \
+         it was put back from a backup. Put back its newest state, or start a new job with an empty lake path"
+    )]
+    TableBehind { table: TableId, found: i64, expected: u64 },
+    #[error(
+        "the source gave rows of {table} before it told the table's columns; nothing was applied. This is a fault of Alluvium"
+    )]
+    Unannounced { table: TableId },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
     NothingSelected { patterns: String },
 }
@@ -74,6 +83,7 @@ impl PipelineError {
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
             Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => 1,
+            Self::TableBehind { .. } | Self::Unannounced { .. } => 1,
         }
     }
 

@@ -289,6 +289,7 @@ impl<'a> Session<'a> {
         // A split without rows is a commit of its table too: it counts the split as done.
         tables
             .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
+        self.check_tables(&tables).await?;
         let work = Work::Batch { tables: tables.clone(), split: split.clone() };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;
@@ -311,6 +312,20 @@ impl<'a> Session<'a> {
         self.leave(entry).await?;
         self.tally.batches += 1;
         self.environment.observer.batch_committed(&report);
+        Ok(())
+    }
+
+    /// Before anything is noted: each table is known, and has all that the ledger says it has.
+    async fn check_tables(&mut self, tables: &[TableId]) -> Result<(), PipelineError> {
+        for table in tables {
+            let known = self.state.tables.get(table);
+            let expected = known.ok_or_else(|| PipelineError::Unannounced { table: table.clone() })?.sequence;
+            let applied = self.apply.applied(table, &apply::app_id(&self.job.name)).await?;
+            let found = applied.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
+            if u64::try_from(found).unwrap_or(0) < expected {
+                return Err(PipelineError::TableBehind { table: table.clone(), found, expected });
+            }
+        }
         Ok(())
     }
 

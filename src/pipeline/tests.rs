@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use arrow::array::{Int32Array, RecordBatch};
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -468,16 +470,44 @@ async fn rows_of_a_table_whose_change_could_not_be_made_are_left_out() {
     let later = SourceEvent::Rows(batch(grown(), 30, &[5], Operation::Insert));
     let stream = vec![
         announce_with(grown(), 25, &[("v", "no number")]),
-        Step::Event(later),
         announce(schema("b"), 26),
+        Step::Event(later),
         rows("b", 30, &[1]),
         boundary(30),
     ];
-    let again = vec![rows("b", 30, &[1]), boundary(30)];
-    let outcome = world.run(30, vec![stream, again]).await.unwrap();
+    let outcome = world.run(30, vec![stream]).await.unwrap();
     assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
     world.check("a", 1).await;
     world.check("b", 1).await;
+}
+
+#[tokio::test]
+async fn rows_of_a_table_that_was_never_announced_are_refused_before_anything_is_noted() {
+    let world = World::new().begun().await;
+    let error = world.run(20, vec![vec![rows("b", 20, &[1]), boundary(20)]]).await.unwrap_err();
+    assert!(matches!(error, PipelineError::Unannounced { .. }), "{error}");
+    assert_eq!(world.state().await.newest.end, at(10));
+}
+
+#[tokio::test]
+async fn a_delta_table_that_was_put_back_from_a_backup_is_told_before_anything_is_noted() {
+    let world = World::new().begun().await;
+    // The newest step is another table's: nothing else would look at this one.
+    world.run(20, vec![vec![announce(schema("b"), 15), boundary(20)]]).await.unwrap();
+    let (store, commits) = (world.lake.store(), object_store::path::Path::from("shop/a/_delta_log"));
+    let newest: Vec<_> = store.list(Some(&commits)).map_ok(|object| object.location).try_collect().await.unwrap();
+    store.delete(newest.iter().max().unwrap()).await.unwrap();
+    let error = world.run(30, vec![vec![rows("a", 30, &[2]), boundary(30)]]).await.unwrap_err();
+    assert!(matches!(error, PipelineError::TableBehind { .. }), "{error}");
+    assert_eq!(world.state().await.newest.end, at(20));
+}
+
+#[tokio::test]
+async fn a_schema_that_the_lake_has_already_is_noted_in_its_table() {
+    let world = World::new().begun().await;
+    let stream = vec![announce(schema("a"), 15), boundary(20), rows("a", 30, &[2]), boundary(30)];
+    world.run(30, vec![stream]).await.unwrap();
+    world.check("a", 2).await;
 }
 
 #[tokio::test]

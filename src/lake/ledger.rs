@@ -482,7 +482,9 @@ mod tests {
         let ledger = ledger(&store);
         let mut state = begun(&ledger).await;
         let schema = TableSchema { key: vec![1], ..table("orders") };
-        let work = Work::Schema { tables: vec![SchemaRecord { schema, defaults: Vec::new(), load: false }] };
+        let work = Work::Schema {
+            tables: vec![SchemaRecord { schema, position: at(4).position, defaults: Vec::new(), load: false }],
+        };
         let entry = LedgerEntry::next(&state, ledger.run(), 0, work);
         ledger.put(&entry).await.unwrap();
         assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));

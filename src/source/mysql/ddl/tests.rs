@@ -95,7 +95,6 @@ fn what_changes_no_column_and_no_row_has_no_effect() {
         "alter table t modify a varchar(3) not null comment 'x'",
         "alter table t change column a a varchar(3) collate latin1_bin",
         "alter table t add if not exists a int",
-        "alter table t default character set utf8mb4",
         "alter event e rename to f",
         "create table if not exists t (id int)",
         "xa end 'x'",

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::demo::{SHOP, WAREHOUSE, demo_files, expected};
 use crate::harness::{Content, Flavor, Server, Service, TempJob, assert_same};
-use crate::oracle::{Workload, seed};
+use crate::oracle::{Workload, assert_lake_equals, seed};
 
 /// An engine and how `tests/scripts/read_delta.py` is asked for it.
 struct Engine {
@@ -27,20 +27,11 @@ impl Engine {
 
     /// Tables as the engine gives them. A table is its folder, its version and its key.
     fn read(&self, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
-        let python = cache().join(self.environment).join("bin/python");
-        assert!(python.exists(), "{} is not there: run make test (or tests/servers/install.sh)", python.display());
         let name = |folder: &Path, version: Option<u64>| match version {
             Some(version) => format!("{}@{version}", folder.display()),
             None => folder.display().to_string(),
         };
-        let output = Command::new(python)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/read_delta.py"))
-            .arg(&self.argument)
-            .args(tables.iter().map(|(folder, version, _)| name(folder, *version)))
-            .output()
-            .unwrap();
-        let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{} could not read: {stderr}", self.argument);
+        let stdout = self.script(tables.iter().map(|(folder, version, _)| name(folder, *version)).collect());
         let contents: Vec<Content> = stdout
             .lines()
             .zip(tables)
@@ -48,8 +39,22 @@ impl Engine {
                 content(&format!("{} by {}", name(folder, *version), self.argument), line, key)
             })
             .collect();
-        assert_eq!(contents.len(), tables.len(), "{stderr}");
+        assert_eq!(contents.len(), tables.len(), "{stdout}");
         contents
+    }
+
+    /// What `read_delta.py` prints.
+    fn script(&self, arguments: Vec<String>) -> String {
+        let python = cache().join(self.environment).join("bin/python");
+        assert!(python.exists(), "{} is not there: run make test (or tests/servers/install.sh)", python.display());
+        let output = Command::new(python)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/read_delta.py"))
+            .arg(&self.argument)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}: {}", self.argument, String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 }
 
@@ -71,6 +76,28 @@ async fn duckdb_reads_every_type_as_the_servers_have_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn spark_reads_every_type_as_the_servers_have_it() {
     check_types(&Engine::spark(), seed(32)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_on_with_tables_that_spark_has_compacted() {
+    let mut workload = Workload::new(seed(33), Server::shared(Flavor::Mysql)).await;
+    workload.create_tables().await;
+    workload.run_blind(60).await;
+    let job = TempJob::live(Server::shared(Flavor::Mysql), &[&workload.pattern()], "");
+    job.run().expect_code(0);
+    workload.run_blind(40).await;
+    job.run().expect_code(0);
+    let lake = job.lake();
+    let versions = |table: &str| lake.commits(&workload.database, table).len();
+    let tables = ["decimals", "moments"];
+    let before = tables.map(versions);
+    let folders = tables.map(|table| lake.table_folder(&workload.database, table).display().to_string());
+    Engine::spark().script([vec!["--optimize".to_string()], folders.to_vec()].concat());
+    assert!(tables.map(versions).iter().zip(before).all(|(after, before)| *after > before), "nothing to compact");
+    assert_lake_equals(&lake, &mut workload).await;
+    workload.run_blind(60).await;
+    job.run().expect_code(0);
+    assert_lake_equals(&lake, &mut workload).await;
 }
 
 /// Tables of random rows of all types, changed after the first load and widened.

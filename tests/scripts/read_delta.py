@@ -4,6 +4,8 @@
     read_delta.py duckdb TABLE...           with the Python of $ALLUVIUM_CACHE/duckdb-venv
     read_delta.py spark:PORT TABLE...       with that of spark-venv; PORT is a Spark Connect server's
 
+    read_delta.py spark:PORT --optimize TABLE...    lets Spark compact the tables instead, and prints nothing
+
 TABLE is a table's folder, or FOLDER@VERSION for an older version. Prints one JSON object per table and line:
 {"columns": [...], "rows": [[...], ...]}. A value is null, {"float": digits} or a string: whole numbers and decimals in
 digits, booleans as 1 or 0, binary values and lists of FLOAT in hexadecimal, times in UTC with microseconds.
@@ -60,10 +62,14 @@ def duckdb_reader():
     return read
 
 
-def spark_reader(port):
+def spark_session(port):
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    return SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+
+
+def spark_reader(port):
+    session = spark_session(port)
 
     def read(folder, version):
         at = "" if version is None else f" VERSION AS OF {version}"
@@ -77,6 +83,11 @@ def spark_reader(port):
 
 def main():
     engine, _, port = sys.argv[1].partition(":")
+    if sys.argv[2] == "--optimize":
+        session = spark_session(port)
+        for folder in sys.argv[3:]:
+            session.sql(f"OPTIMIZE delta.`{folder}`").collect()
+        return
     read = spark_reader(port) if engine == "spark" else duckdb_reader()
     for table in sys.argv[2:]:
         folder, _, version = table.partition("@")

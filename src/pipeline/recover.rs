@@ -1,6 +1,6 @@
 //! Finishes the step that an earlier process left unfinished.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::PipelineError;
@@ -89,7 +89,8 @@ impl Session<'_> {
             }
         }
         let tag = tag(&self.job.name, entry);
-        let mut changes = batch.close()?.tables;
+        // Rows of a first load that the source noted without a change to the log have no changes around them.
+        let mut changes = if batch.end().is_some() { batch.close()?.tables } else { BTreeMap::new() };
         for table in missing {
             let keyed = self.keyed_or_none(table, changes.remove(table))?;
             self.apply.apply(table, keyed, &tag).await?;

@@ -451,6 +451,19 @@ async fn a_split_that_another_process_left_out_is_read_again() {
 }
 
 #[tokio::test]
+async fn an_interrupted_load_is_finished_though_the_log_stands_still() {
+    let world = World::loading();
+    world
+        .run_loads(4, vec![split(4, 4, &[1])], vec![vec![Step::Fail(SourceErrorKind::Misconfigured)]])
+        .await
+        .unwrap_err();
+    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1 };
+    world.interrupted(Work::Batch { tables: vec![id("a")], split: Some(record) }, 4).await;
+    world.run_loads(4, vec![split(4, 4, &[1, 2])], vec![vec![], vec![boundary(4)]]).await.unwrap();
+    world.check("a", 2).await;
+}
+
+#[tokio::test]
 async fn a_split_that_is_to_be_read_again_is_noted_at_once() {
     let world = World::loading();
     let failing = || vec![Step::Fail(SourceErrorKind::Misconfigured)];

@@ -92,7 +92,7 @@ impl JobState {
         if let Some(split) = split {
             let table = self.tables.get_mut(&split.table)?;
             table.load.advance(split);
-            table.splits = split.index + 1;
+            table.splits = split.index.saturating_add(1);
             self.last_split = Some(split.clone());
         }
         Some(())
@@ -152,7 +152,7 @@ impl LoadState {
         };
         *self = match &split.last {
             Some(last) => {
-                Self::Loading { index: split.index + 1, after: Some(last.clone()), rows: before + split.rows }
+                Self::Loading { index: split.index.saturating_add(1), after: Some(last.clone()), rows: before + split.rows }
             }
             None => Self::Done,
         };

@@ -12,7 +12,6 @@
 //! So no change has to be compared with a key range, whatever the key's collation. The first split of a load
 //! empties the table, so that a table can be loaded again.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::PipelineError;
@@ -82,7 +81,7 @@ impl Session<'_> {
 
     /// Goes on from the job's position without a split until the log has passed `position`.
     async fn pass(&mut self, reader: &mut Reader, position: &SourcePosition) -> Result<Progress, PipelineError> {
-        *reader = self.read_from_here(HashSet::new()).await?;
+        *reader = self.read_from_here(reader.skipped().clone()).await?;
         while reader.at.position < *position && !self.environment.stop.is_cancelled() {
             let mut batch = self.new_batch();
             let until = Until { position: Some(position), ..Until::default() };

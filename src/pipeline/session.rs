@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
     fn tag(&self, entry: &LedgerEntry, split: Option<&SplitRecord>) -> CommitTag {
         let mut tag = apply::tag(&self.job.name, entry);
         if let Some(split) = split {
-            let splits_done = i64::try_from(split.index + 1).unwrap_or(i64::MAX);
+            let splits_done = i64::try_from(split.index.saturating_add(1)).unwrap_or(i64::MAX);
             tag.app_ids.push((apply::load_app_id(&self.job.name), splits_done));
         }
         tag

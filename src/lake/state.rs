@@ -151,9 +151,11 @@ impl LoadState {
             Self::Done => 0,
         };
         *self = match &split.last {
-            Some(last) => {
-                Self::Loading { index: split.index.saturating_add(1), after: Some(last.clone()), rows: before + split.rows }
-            }
+            Some(last) => Self::Loading {
+                index: split.index.saturating_add(1),
+                after: Some(last.clone()),
+                rows: before + split.rows,
+            },
             None => Self::Done,
         };
     }

@@ -115,13 +115,17 @@ impl Observer for Silent {}
 /// are right at every version whatever the error.
 pub async fn run(job: &Job, mut options: RunOptions, environment: Environment) -> Result<RunOutcome, PipelineError> {
     let mut tally = session::Tally::default();
+    let mut reached = None;
     let mut retry = retry::Retry::new(options.follow);
     loop {
         let before = tally.batches;
         let error = match session::Session::open(job, &mut options, environment.clone(), &mut tally).await {
             Ok(mut session) => match session.run().await {
                 Ok(()) => return Ok(session.outcome()),
-                Err(error) => error,
+                Err(error) => {
+                    reached = Some(session.outcome());
+                    error
+                }
             },
             Err(error) => error,
         };
@@ -133,7 +137,8 @@ pub async fn run(job: &Job, mut options: RunOptions, environment: Environment) -
         environment.observer.retrying(&error.chain(), pause);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = environment.stop.cancelled() => return Err(error),
+            // A stop that was asked for is no failure, once there is something to report.
+            () = environment.stop.cancelled() => return reached.ok_or(error),
         }
     }
 }

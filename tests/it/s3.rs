@@ -26,7 +26,7 @@ const SIGABRT: i32 = 6;
 /// Two copies that start at once may still miss each other on a busy machine, so they get some rounds.
 const COPIES_ROUNDS_MAX: usize = 5;
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_demo_on_s3_equals_the_server_and_a_second_run_changes_nothing() {
     let lake = S3Lake::new();
     lake.job.run().expect_code(0);
@@ -46,7 +46,7 @@ async fn the_demo_on_s3_equals_the_server_and_a_second_run_changes_nothing() {
     assert!(count("version as of 0").contains(" 0 "), "{}", count("version as of 0"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_copies_on_s3_one_stops_and_the_lake_is_right() {
     for _ in 0..COPIES_ROUNDS_MAX {
         let lake = S3Lake::new();
@@ -65,7 +65,7 @@ async fn of_two_copies_on_s3_one_stops_and_the_lake_is_right() {
     panic!("in {COPIES_ROUNDS_MAX} rounds two copies never met");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_killed_at_any_step_on_s3_is_finished_by_the_next() {
     for step in failpoint::ALL {
         // That step belongs to a live source.
@@ -80,7 +80,7 @@ async fn a_run_killed_at_any_step_on_s3_is_finished_by_the_next() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_key_is_told_at_once_and_the_secret_is_not() {
     let mut lake = S3Lake::new();
     lake.job.set_env(SECRET_VARIABLE, "not-the-secret");

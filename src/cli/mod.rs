@@ -154,7 +154,7 @@ fn source_of(job: &Job) -> Arc<dyn Source> {
 
 /// The lake that the job names, with its share of the job's memory.
 fn open_lake(job: &Job) -> Result<Lake, LakeError> {
-    Ok(Lake::open(&job.lake)?.with_memory(job.run.memory_bytes / LAKE_MEMORY_DIVISOR))
+    Ok(Lake::open(&job.lake)?.with_memory(job.run.memory_bytes / LAKE_MEMORY_DIVISOR).with_rules(job.tables.clone()))
 }
 
 /// Loads the job file, or says all that is wrong with it: on stderr for people, on stdout with `--json`.

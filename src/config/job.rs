@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::TableFilter;
+use super::{TableFilter, TableRules};
 
 /// One job file, checked and complete.
 #[derive(Debug, Clone)]
@@ -17,6 +17,7 @@ pub struct Job {
     /// Keys given by hand, for tables whose own key the source does not tell: table name `database.table` to
     /// column names.
     pub keys: BTreeMap<String, Vec<String>>,
+    pub tables: TableRules,
 }
 
 #[derive(Debug, Clone)]

@@ -11,6 +11,7 @@ mod read;
 mod schema;
 mod size;
 mod substitute;
+mod table;
 mod yaml;
 
 pub use filter::{InvalidPattern, TableFilter};
@@ -18,6 +19,7 @@ pub use job::*;
 pub use problem::{Mark, Problem, Problems};
 pub use schema::{Key, json_schema, keys};
 pub use substitute::percent_decoded;
+pub use table::{DatePart, MergeMode, PartitionBy, TableRules, TableSettings};
 
 use problem::Report;
 use read::FromNode;

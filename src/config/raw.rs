@@ -128,14 +128,38 @@ mapping! {
 }
 
 mapping! {
-    /// Settings of one table.
+    /// Settings of one table, or of all that a pattern matches. The last entry that has a setting decides it.
     struct RawTable {
-        /// The table: `database.table`.
+        /// The table, `database.table`, or a pattern with `*` for any name.
         r#match: Text => required "match: shop.orders",
-        /// The columns that identify a row, for a table whose primary key the source does not tell.
-        key: Vec<At<Text>> => required "key: [id]",
+        /// The columns that identify a row, for a table whose primary key the source does not tell. The entry then names one table, not a pattern.
+        key: Vec<At<Text>> => default "the source's primary key",
+        /// The columns by whose values the table is divided into folders, or a part of a date: `year(created)`, `month(created)`, `day(created)`. Holds from the table's creation on.
+        partition_by: Vec<At<Text>> => default "none",
+        /// The columns whose values maintenance puts close together in the files, for queries that filter by them.
+        cluster_by: Vec<At<Text>> => default "the key",
+        /// How old versions of rows leave the table: `merge_on_read` hides them with deletion vectors, `copy_on_write` writes their files again, for readers that know no deletion vectors.
+        merge: MergeWord => default "merge_on_read",
+        /// Whether commits carry a change data feed, `on` or `off`.
+        change_feed: OnOff => default "off",
     }
-    later ["mode", "deletes", "schema", "types", "cluster_by", "partition_by", "columns", "into", "merge", "change_feed"]
+    later ["mode", "deletes", "schema", "types", "columns", "into"]
+}
+
+words! {
+    /// How old versions of rows leave a table.
+    enum MergeWord {
+        "merge_on_read" => OnRead,
+        "copy_on_write" => CopyOnWrite,
+    }
+}
+
+words! {
+    /// A switch.
+    enum OnOff {
+        "on" => On,
+        "off" => Off,
+    }
 }
 
 words! {

@@ -252,18 +252,29 @@ fn keys_by_hand_belong_to_one_table_each() {
     let (job, _) = load_text(&format!("{SHOP}tables: [{{ match: shop.a, key: [x, y] }}]\n")).unwrap();
     assert_eq!(job.keys, BTreeMap::from([("shop.a".to_string(), vec!["x".to_string(), "y".to_string()])]));
     let tables = |tables: &str, problem: &str| check(&format!("{SHOP}tables: {tables}\n"), problem);
-    tables("[{ match: a, key: [x] }]", "f:9:19 tables[0].match: must name one table as database.table");
+    tables(
+        "[{ match: a, key: [x] }]",
+        "f:9:19 tables[0].match: must be a table as database.table, with * for any name",
+    );
     tables(
         "[{ match: shop.*, key: [x] }]",
-        "f:9:19 tables[0].match: patterns are not supported yet: write one entry for each table",
+        "f:9:32 tables[0].key: is for one table: give the table's name as `match`, not a pattern",
     );
     tables(
         "[{ match: s.a, key: [x] }, { match: s.a, key: [y] }]",
-        "f:9:36 tables[1]: s.a has an entry above: write all its settings into one",
+        "f:9:36 tables[1]: s.a has a key above: leave one of them out",
     );
+}
+
+#[test]
+fn settings_of_tables_are_checked() {
+    let tables = |tables: &str, problem: &str| check(&format!("{SHOP}tables: {tables}\n"), problem);
+    tables("[{ match: s.a, merge: merge_on_read, change_feed: off }]", "");
+    tables("[{ match: '!s.a' }]", "f:9:19 tables[0].match: must say which tables it is for, not which it is not for");
+    tables("[{ match: s.a, cluster_by: [y] }]", "f:9:36 tables[0].cluster_by: is not supported yet: leave it out");
     tables(
-        "[{ match: s.a, key: [x], cluster_by: [y] }]",
-        "f:9:34 tables[0].cluster_by: is not supported yet: leave it out",
+        "[{ match: s.a, merge: cow }]",
+        "f:9:31 tables[0].merge: must be merge_on_read or copy_on_write, found `cow`",
     );
 }
 

@@ -12,7 +12,7 @@ use url::Url;
 use super::LakeError;
 use super::write::{LAYOUT, Layout};
 use crate::change::TableId;
-use crate::config::LakeConfig;
+use crate::config::{LakeConfig, TableRules};
 
 /// What one table's work may hold in memory unless [`Lake::with_memory`] says otherwise.
 const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
@@ -27,6 +27,7 @@ pub struct Lake {
     store: Arc<dyn ObjectStore>,
     memory_bytes: usize,
     layout: Layout,
+    rules: Arc<TableRules>,
 }
 
 impl Lake {
@@ -62,13 +63,27 @@ impl Lake {
         }
         let prefix = Path::from_url_path(root.path()).unwrap_or_default();
         let lake_store = Arc::new(PrefixStore::new(store.clone(), prefix));
-        Self { root, host_store: store, store: lake_store, memory_bytes: MEMORY_BYTES_DEFAULT, layout: LAYOUT }
+        Self {
+            root,
+            host_store: store,
+            store: lake_store,
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            layout: LAYOUT,
+            rules: Arc::default(),
+        }
     }
 
     /// Bounds what the work on one table may hold: keys, footers, pages in flight and rows being encoded.
     #[must_use]
     pub fn with_memory(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
+        self
+    }
+
+    /// How single tables are written.
+    #[must_use]
+    pub fn with_rules(mut self, rules: TableRules) -> Self {
+        self.rules = Arc::new(rules);
         self
     }
 
@@ -125,6 +140,10 @@ impl Lake {
     pub(super) fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
+    }
+
+    pub(super) fn rules(&self) -> &TableRules {
+        &self.rules
     }
 
     pub(super) fn layout(&self) -> Layout {

@@ -17,6 +17,7 @@ use super::files::{self, FileMap};
 use super::locate::{Footers, KeySpace, Prober};
 use super::{Lake, LakeError, schema};
 use crate::change::TableId;
+use crate::config::TableSettings;
 use crate::schema::Column;
 
 /// Of a table's memory, the share of footers and of deletion vectors that stay between batches: one part in this many.
@@ -30,6 +31,8 @@ pub struct LakeTable {
     pub(super) lake: Lake,
     pub(super) table: TableId,
     pub(super) log_store: LogStoreRef,
+    /// What the job says of how the table is written.
+    pub(super) settings: TableSettings,
     /// Rooted at the table.
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) state: DeltaTableState,
@@ -85,6 +88,7 @@ impl LakeTable {
         Ok(Self {
             lake: lake.clone(),
             table: table.clone(),
+            settings: lake.rules().settings(table),
             store: lake.table_store(table),
             log_store,
             state,

@@ -23,7 +23,7 @@ use crate::change::{
 use crate::clock::Clock;
 use crate::config::{
     BinlogFilesConfig, Job, LakeConfig, MysqlConfig, ResumeBy, RunConfig, Secret, SnapshotConfig, SnapshotMode,
-    SourceConfig, TableFilter, TlsMode,
+    SourceConfig, TableFilter, TableRules, TlsMode,
 };
 use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, LoadState, SplitRecord, Work};
 use crate::schema::{Column, TableSchema};
@@ -231,6 +231,7 @@ impl World {
             lake: LakeConfig { url: self.lake.root().clone(), options: BTreeMap::new() },
             run: RunConfig { memory_bytes: 64 << 20, batch_rows: 1000, batch_age: Duration::from_secs(60) },
             keys: BTreeMap::new(),
+            tables: TableRules::default(),
         }
     }
 

@@ -1,20 +1,19 @@
 //! From the job file as it is written to a checked, complete [`Job`].
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use super::problem::{Mark, Report};
-use super::raw::{RawBatch, RawJob, RawRun, RawSource, RawTable};
+use super::raw::{RawBatch, RawJob, RawRun, RawSource};
 use super::read::{At, Field};
 use super::size::ByteCount;
 use super::substitute::Text;
 use super::{Job, RunConfig, Setting, TableFilter};
-use crate::change::TableId;
 
 mod files;
 mod lake;
 mod mysql;
+mod table;
 
 /// What a job file is checked against, beside itself.
 pub(super) struct Surroundings<'a> {
@@ -63,8 +62,8 @@ impl Checker<'_> {
         };
         let lake = raw.lake.set().and_then(|lake| self.lake(&lake.value));
         let run = self.run(&raw.run);
-        let keys = self.tables(&raw.tables);
-        Some(Job { name: name?, source: source?, lake: lake?, run, keys })
+        let (keys, tables) = self.tables(&raw.tables);
+        Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables })
     }
 
     fn version(&mut self, field: &Field<u64>) {
@@ -125,59 +124,6 @@ impl Checker<'_> {
             batch_rows: usize::try_from(rows).unwrap_or(usize::MAX),
             batch_age: Duration::from_secs(seconds),
         }
-    }
-
-    /// The keys given by hand.
-    fn tables(&mut self, field: &Field<Vec<At<RawTable>>>) -> BTreeMap<String, Vec<String>> {
-        let mut keys = BTreeMap::new();
-        let tables = field.set().map_or(&[][..], |tables| &tables.value);
-        for table in tables {
-            let name = self.table_name(&table.value.r#match);
-            let key = self.key_columns(&table.value.key);
-            let (Some(name), Some(key)) = (name, key) else { continue };
-            self.given(&format!("{}.key", table.path), &format!("{name}: {}", key.join(", ")));
-            if keys.insert(name.clone(), key).is_some() {
-                let message = format!("{name} has an entry above: write all its settings into one");
-                self.report.add(table.at, &table.path, message);
-            }
-        }
-        if tables.is_empty() {
-            self.settings.push(Setting::default("tables", "none"));
-        }
-        keys
-    }
-
-    fn table_name(&mut self, field: &Field<Text>) -> Option<String> {
-        let name = field.set()?;
-        let text = name.value.text();
-        let refusal = match text.split_once('.') {
-            Some((database, table)) if !database.is_empty() && !table.is_empty() => {
-                if !text.starts_with("re:") && !text.contains(['*', '?', '[', '{']) {
-                    return Some(TableId::new(database, table).to_string());
-                }
-                "patterns are not supported yet: write one entry for each table"
-            }
-            _ => "must name one table as database.table",
-        };
-        self.report.add(name.at, &name.path, refusal);
-        None
-    }
-
-    fn key_columns(&mut self, field: &Field<Vec<At<Text>>>) -> Option<Vec<String>> {
-        let key = field.set()?;
-        if key.value.is_empty() {
-            self.report.add(key.at, &key.path, "must name at least one column");
-            return None;
-        }
-        let mut columns: Vec<String> = Vec::new();
-        for column in &key.value {
-            let name = column.value.text();
-            if name.is_empty() || columns.contains(&name) {
-                self.report.add(column.at, &column.path, "must be a column that is not named before");
-            }
-            columns.push(name);
-        }
-        Some(columns)
     }
 
     /// The value of a key that may be left out, noted for `check --explain`.

@@ -45,18 +45,25 @@ pub(super) fn encode_keys(
 
 /// Every change but a truncate has a whole key.
 pub(super) fn check_keys(changes: &ChangeBatch) -> Result<(), BatchError> {
+    let Some(NullKey { column, .. }) = null_key(changes) else { return Ok(()) };
+    Err(BatchError::NullKey { table: changes.schema.table.clone(), column: column.to_string() })
+}
+
+/// A change without a whole key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NullKey<'a> {
+    pub row: usize,
+    pub column: &'a str,
+}
+
+/// The first change whose key has a null. A truncate has no key.
+pub fn null_key(changes: &ChangeBatch) -> Option<NullKey<'_>> {
     let schema = &changes.schema;
-    for index in &schema.key {
-        let Some(nulls) = changes.rows.column(*index).nulls().filter(|nulls| nulls.null_count() > 0) else {
-            continue;
-        };
+    let first = |index: &usize| {
+        let nulls = changes.rows.column(*index).nulls().filter(|nulls| nulls.null_count() > 0)?;
         let mut rows = changes.operations.iter().zip(nulls.iter());
-        if rows.any(|(operation, valid)| !valid && *operation != Operation::Truncate) {
-            return Err(BatchError::NullKey {
-                table: schema.table.clone(),
-                column: schema.columns[*index].name.clone(),
-            });
-        }
-    }
-    Ok(())
+        let row = rows.position(|(operation, valid)| !valid && *operation != Operation::Truncate)?;
+        Some(NullKey { row, column: &schema.columns[*index].name })
+    };
+    schema.key.iter().filter_map(first).min_by_key(|found| found.row)
 }

@@ -18,7 +18,7 @@ mod table;
 mod tests;
 
 pub use error::BatchError;
-pub use key::key_converter;
+pub use key::{NullKey, key_converter, null_key};
 pub use keyed::{KeyedChanges, KeyedSlice};
 pub use micro::{BatchLimits, ClosedBatch, MicroBatch};
 pub use spill::SpillDir;

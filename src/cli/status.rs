@@ -66,6 +66,7 @@ fn row(status: &TableStatus) -> Vec<String> {
         TableProgress::Loading { rows } => format!("loading, {} rows so far", count(*rows)),
         TableProgress::Following => "following".to_string(),
         TableProgress::Stopped { reason, .. } => format!("taken out: {reason}"),
+        TableProgress::Unreadable { reason } => format!("cannot be read: {reason}"),
     };
     let version = status.version.map_or("-".to_string(), |version| version.to_string());
     let lag = status.lag.map_or("-".to_string(), duration);
@@ -75,7 +76,9 @@ fn row(status: &TableStatus) -> Vec<String> {
 
 /// What the status means for the caller.
 pub fn exit_of(status: &JobStatus) -> Exit {
-    let is_stopped = status.tables.iter().any(|table| matches!(table.progress, TableProgress::Stopped { .. }));
+    let is_out =
+        |progress: &TableProgress| matches!(progress, TableProgress::Stopped { .. } | TableProgress::Unreadable { .. });
+    let is_stopped = status.tables.iter().any(|table| is_out(&table.progress));
     if is_stopped { Exit::TableStopped } else { Exit::Done }
 }
 

@@ -95,10 +95,27 @@ pub enum LakeError {
 }
 
 impl LakeError {
+    /// The table that alone has the fault, where trying again does not help and no other table suffers from it.
+    pub fn table_at_fault(&self) -> Option<&TableId> {
+        match self {
+            Self::Delta { table, .. } | Self::Parquet { table, .. } if self.kind() != LakeErrorKind::Unavailable => {
+                Some(table)
+            }
+            Self::Arrow { table, .. }
+            | Self::Damaged { table, .. }
+            | Self::Unsupported { table, .. }
+            | Self::ColumnType { table, .. }
+            | Self::DuplicateKey { table, .. }
+            | Self::Changes { table, .. } => Some(table),
+            _ => None,
+        }
+    }
+
     /// How to meet the error; only retry and exit-code rules ask.
     pub fn kind(&self) -> LakeErrorKind {
         match self {
             Self::Parquet { source, .. } if matches!(**source, ParquetError::External(_)) => LakeErrorKind::Unavailable,
+            Self::Delta { source, .. } if is_damage(source) => LakeErrorKind::Corrupt,
             Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } => LakeErrorKind::Unavailable,
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
@@ -142,4 +159,43 @@ impl LakeError {
     ) -> impl Fn(ParquetError) -> Self + 'a {
         move |source| Self::Parquet { table: table.clone(), what, file: file.to_string(), source: Box::new(source) }
     }
+}
+
+/// Whether the log itself is wrong. All else may be the store's doing, whose errors come in many guises.
+fn is_damage(error: &DeltaTableError) -> bool {
+    use delta_kernel::Error as Kernel;
+    match error {
+        DeltaTableError::InvalidJsonLog { .. }
+        | DeltaTableError::InvalidStatsJson { .. }
+        | DeltaTableError::NoSchema
+        | DeltaTableError::MetadataError(_) => true,
+        DeltaTableError::Parquet { source } => !matches!(source, ParquetError::External(_)),
+        DeltaTableError::Arrow { source } => is_damaged_arrow(source),
+        DeltaTableError::KernelError(error) => match kernel_cause(error) {
+            Kernel::Arrow(source) => is_damaged_arrow(source),
+            Kernel::Parquet(source) => !matches!(source, ParquetError::External(_)),
+            Kernel::MalformedJson(_)
+            | Kernel::MissingMetadata
+            | Kernel::MissingProtocol
+            | Kernel::MissingMetadataAndProtocol
+            | Kernel::InvalidProtocol(_)
+            | Kernel::ParseError(..)
+            | Kernel::Schema(_)
+            | Kernel::InvalidCheckpoint(_)
+            | Kernel::Unsupported(_) => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn kernel_cause(error: &delta_kernel::Error) -> &delta_kernel::Error {
+    match error {
+        delta_kernel::Error::Backtraced { source, .. } => kernel_cause(source),
+        other => other,
+    }
+}
+
+fn is_damaged_arrow(error: &ArrowError) -> bool {
+    matches!(error, ArrowError::JsonError(_) | ArrowError::ParseError(_) | ArrowError::SchemaError(_))
 }

@@ -98,6 +98,14 @@ impl PipelineError {
         }
     }
 
+    /// Why one table has to be taken out, where the error is that table's alone; the error itself where it is not.
+    pub(super) fn into_table_fault(self, of: &TableId) -> Result<String, Self> {
+        match &self {
+            Self::Lake(error) if error.table_at_fault() == Some(of) => Ok(self.chain()),
+            _ => Err(self),
+        }
+    }
+
     /// The message with those of its causes.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::PipelineError;
-use super::reader::{Filled, Reader, Until};
+use super::reader::{Filled, Reader, Until, keyless};
 use super::session::{Progress, Session};
 use crate::change::{ChangeBatch, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig};
@@ -55,6 +55,11 @@ impl Session<'_> {
             last: split.last_key.as_ref().map(|key| key.0.clone()),
             rows: split.rows.iter().map(|rows| rows.operations.len() as u64).sum(),
         };
+        if let Some(stopped) = split.rows.iter().find_map(keyless) {
+            self.stop_table(stopped.table, split.high.position.clone(), stopped.reason).await?;
+            self.skip_stopped(reader);
+            return Ok(Progress::Going);
+        }
         let high = split.high.position.clone();
         if after_is_start {
             let empty = ChangeBatch::truncate(&schema, split.low.position.clone(), self.environment.clock.unix_us());
@@ -66,6 +71,7 @@ impl Session<'_> {
         match reader.fill(&mut batch, &until).await? {
             Filled::Ready => {
                 self.commit_batch(batch, Some(record)).await?;
+                self.skip_stopped(reader);
                 self.report_load(&table);
                 Ok(Progress::Going)
             }
@@ -87,6 +93,7 @@ impl Session<'_> {
             let until = Until { position: Some(position), ..Until::default() };
             let filled = reader.fill(&mut batch, &until).await?;
             self.commit_batch(batch, None).await?;
+            self.skip_stopped(reader);
             if self.follow_up(filled, reader).await? == Progress::Ended {
                 return Ok(Progress::Ended);
             }

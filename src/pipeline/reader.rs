@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
-use crate::batch::MicroBatch;
+use crate::batch::{MicroBatch, null_key};
 use crate::change::{ChangeBatch, Losses, ResumePoint, SourcePosition, TableId};
 use crate::clock::Clock;
 use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, Split, TableStopped};
@@ -128,7 +128,13 @@ impl Reader {
             };
             match event {
                 None => return Ok(Filled::Ended),
-                Some(SourceEvent::Rows(rows)) => self.rows(batch, rows, until)?,
+                Some(SourceEvent::Rows(rows)) => match self.keyless(&rows) {
+                    None => self.rows(batch, rows, until)?,
+                    Some(stopped) => {
+                        let position = stopped.position.clone();
+                        return self.interrupted(batch, until, position, Filled::Stopped(stopped));
+                    }
+                },
                 Some(SourceEvent::Boundary(boundary)) => {
                     self.boundary(batch, boundary, until)?;
                     let now = self.clock.instant();
@@ -146,6 +152,14 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// What stops the table of `rows`, if one of them has no whole key.
+    fn keyless(&self, rows: &ChangeBatch) -> Option<TableStopped> {
+        if self.skip.contains(&rows.schema.table) {
+            return None;
+        }
+        keyless(rows)
     }
 
     /// Meets news of a table that stand at `position`.
@@ -265,4 +279,16 @@ impl Reader {
         batch.discard(self.pushes.last().copied().unwrap_or(0))?;
         Ok(())
     }
+}
+
+/// What stops a table one of whose rows has no whole key: it could not be told from other such rows.
+pub(super) fn keyless(rows: &ChangeBatch) -> Option<TableStopped> {
+    let found = null_key(rows)?;
+    let span = rows.transactions.iter().rev().find(|span| span.first_row <= found.row)?;
+    let reason = format!(
+        "a row has no value in key column {} (a date that is none, such as 0000-00-00, has none in the lake); \
+         mend the row in the source and load the table again, or give the table another key",
+        found.column
+    );
+    Some(TableStopped { table: rows.schema.table.clone(), position: span.position.clone(), reason })
 }

@@ -25,41 +25,54 @@ impl Session<'_> {
                 self.stop_tables(impossible).await?;
             }
             Work::Batch { tables, .. } => {
-                let mut missing = self.tables_without(&entry, tables).await?;
+                let (mut missing, mut faults) = self.tables_without(&entry, tables).await?;
                 // What is not selected any more is not read; such a table is taken out before anything else happens.
                 missing.retain(|table| self.selects(table));
                 if !missing.is_empty() {
                     tracing::info!(sequence = entry.sequence, tables = missing.len(), "finishing an interrupted batch");
-                    if self.redo(&entry, &missing).await? == Progress::Ended {
-                        return Ok(Progress::Ended);
+                    match self.redo(&entry, &missing).await? {
+                        Some(found) => faults.extend(found),
+                        None => return Ok(Progress::Ended),
                     }
                 }
+                self.stop_tables(faults).await?;
             }
         }
         self.revert_lost_split().await?;
         Ok(Progress::Going)
     }
 
-    /// Of the entry's tables those that do not carry its number.
+    /// Of the entry's tables those that do not carry its number, and those that cannot be asked, with the reason.
     async fn tables_without(
         &mut self,
         entry: &LedgerEntry,
         tables: &[TableId],
-    ) -> Result<HashSet<TableId>, PipelineError> {
-        let mut missing = HashSet::new();
+    ) -> Result<(HashSet<TableId>, Vec<(TableId, String)>), PipelineError> {
+        let (mut missing, mut faults) = (HashSet::new(), Vec::new());
         for table in tables {
-            let applied = self.apply.applied(table, &app_id(&self.job.name)).await?;
+            let applied = match self.apply.applied(table, &app_id(&self.job.name)).await {
+                Ok(applied) => applied,
+                Err(error) => {
+                    faults.push((table.clone(), error.into_table_fault(table)?));
+                    continue;
+                }
+            };
             let applied = applied.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
             if applied < i64::try_from(entry.sequence).unwrap_or(i64::MAX) {
                 missing.insert(table.clone());
             }
         }
-        Ok(missing)
+        Ok((missing, faults))
     }
 
     /// Reads the entry's batch again from the log and applies it to `missing`. The rows of a first load that
-    /// were part of it are left out: the split is read again later.
-    async fn redo(&mut self, entry: &LedgerEntry, missing: &HashSet<TableId>) -> Result<Progress, PipelineError> {
+    /// were part of it are left out: the split is read again later. `None` if the run was stopped meanwhile; else the
+    /// tables that could not take their changes, with the reason.
+    async fn redo(
+        &mut self,
+        entry: &LedgerEntry,
+        missing: &HashSet<TableId>,
+    ) -> Result<Option<Vec<(TableId, String)>>, PipelineError> {
         self.environment.source.check_held(&entry.start).await?;
         let followed = self.state.followed();
         let schemas = followed
@@ -81,7 +94,7 @@ impl Session<'_> {
                     reader.skip(&change.schema.table);
                 }
                 Filled::Stopped(stopped) if !missing.contains(&stopped.table) => reader.skip(&stopped.table),
-                Filled::Ended if self.environment.stop.is_cancelled() => return Ok(Progress::Ended),
+                Filled::Ended if self.environment.stop.is_cancelled() => return Ok(None),
                 Filled::Ended | Filled::Schema(_) | Filled::Stopped(_) => {
                     let (expected, found) = (entry.end.position.text.clone(), reader.at.position.text.clone());
                     return Err(PipelineError::LogChanged { expected, found });
@@ -91,11 +104,14 @@ impl Session<'_> {
         let tag = tag(&self.job.name, entry);
         // Rows of a first load that the source noted without a change to the log have no changes around them.
         let mut changes = if batch.end().is_some() { batch.close()?.tables } else { BTreeMap::new() };
+        let mut faults = Vec::new();
         for table in missing {
             let keyed = self.keyed_or_none(table, changes.remove(table))?;
-            self.apply.apply(table, keyed, &tag).await?;
+            if let Err(error) = self.apply.apply(table, keyed, &tag).await {
+                faults.push((table.clone(), error.into_table_fault(table)?));
+            }
         }
-        Ok(Progress::Going)
+        Ok(Some(faults))
     }
 
     /// A split counts as done only if its table says so.

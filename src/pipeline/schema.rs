@@ -7,7 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::lake::{LakeError, LedgerEntry, SchemaRecord, Work};
+use crate::lake::{LedgerEntry, SchemaRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -120,12 +120,12 @@ impl Session<'_> {
         let tag = apply::tag(&self.job.name, entry).at(&record.position);
         match self.apply.evolve(record, &tag).await {
             Ok(()) => Ok(None),
-            Err(PipelineError::Lake(error @ (LakeError::ColumnType { .. } | LakeError::Changes { .. }))) => {
-                let advice = "move its Delta table away and load it again with: alluvium run --resnapshot";
+            Err(error) => {
                 let table = record.schema.table.clone();
-                Ok(Some((table.clone(), format!("{error}; {advice} {table}"))))
+                let advice = "move its Delta table away and load it again with: alluvium run --resnapshot";
+                let reason = format!("{}; {advice} {table}", error.into_table_fault(&table)?);
+                Ok(Some((table, reason)))
             }
-            Err(error) => Err(error),
         }
     }
 

@@ -178,6 +178,7 @@ impl<'a> Session<'a> {
         }
         if !batch.is_empty() || age_us > IDLE_ENTRY_EVERY_US {
             self.commit_batch(batch, None).await?;
+            self.skip_stopped(reader);
         }
         self.count_losses(reader);
         self.follow_up(filled, reader).await
@@ -192,7 +193,7 @@ impl<'a> Session<'a> {
                 self.move_to(reader).await?;
                 let table = change.schema.table.clone();
                 self.change_schema(change).await?;
-                if self.state.tables.get(&table).is_some_and(|state| state.stopped.is_some()) {
+                if self.is_stopped(&table) {
                     reader.skip(&table);
                 }
                 self.mend(reader).await?;
@@ -289,18 +290,19 @@ impl<'a> Session<'a> {
         // A split without rows is a commit of its table too: it counts the split as done.
         tables
             .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
-        self.check_tables(&tables).await?;
+        let faults = self.check_tables(&mut tables).await?;
+        let split = split.filter(|split| tables.contains(&split.table));
+        self.stop_tables(faults).await?;
         let work = Work::Batch { tables: tables.clone(), split: split.clone() };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;
+        let mut faults = Vec::new();
         for table in &tables {
-            let tag = self.tag(&entry, split.as_ref().filter(|split| split.table == *table));
-            let keyed = self.keyed_or_none(table, closed.tables.remove(table))?;
-            let outcome = self.apply.apply(table, keyed, &tag).await?;
-            if let Some(split) = split.as_ref().filter(|split| split.table == *table) {
-                self.check_split_applied(split, &outcome).await?;
+            let split = split.as_ref().filter(|split| split.table == *table);
+            let changes = closed.tables.remove(table);
+            if let Err(error) = self.apply_to_table(table, changes, &entry, split).await {
+                faults.push((table.clone(), error.into_table_fault(table)?));
             }
-            self.count(table, &outcome, split.as_ref());
         }
         let report = BatchReport {
             sequence: entry.sequence,
@@ -310,23 +312,65 @@ impl<'a> Session<'a> {
             took: self.environment.clock.instant() - began,
         };
         self.leave(entry).await?;
+        self.stop_tables(faults).await?;
         self.tally.batches += 1;
         self.environment.observer.batch_committed(&report);
         Ok(())
     }
 
-    /// Before anything is noted: each table is known, and has all that the ledger says it has.
-    async fn check_tables(&mut self, tables: &[TableId]) -> Result<(), PipelineError> {
-        for table in tables {
-            let known = self.state.tables.get(table);
-            let expected = known.ok_or_else(|| PipelineError::Unannounced { table: table.clone() })?.sequence;
-            let applied = self.apply.applied(table, &apply::app_id(&self.job.name)).await?;
-            let found = applied.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
-            if u64::try_from(found).unwrap_or(0) < expected {
-                return Err(PipelineError::TableBehind { table: table.clone(), found, expected });
+    async fn apply_to_table(
+        &mut self,
+        table: &TableId,
+        changes: Option<TableChanges>,
+        entry: &LedgerEntry,
+        split: Option<&SplitRecord>,
+    ) -> Result<(), PipelineError> {
+        let tag = self.tag(entry, split);
+        let keyed = self.keyed_or_none(table, changes)?;
+        let outcome = self.apply.apply(table, keyed, &tag).await?;
+        if let Some(split) = split {
+            self.check_split_applied(split, &outcome).await?;
+        }
+        self.count(table, &outcome, split);
+        Ok(())
+    }
+
+    /// Before anything is noted: each table is known, and has all that the ledger says it has. Those that cannot
+    /// take part are taken from `tables`; the ones that are to be taken out come back with the reason.
+    async fn check_tables(&mut self, tables: &mut Vec<TableId>) -> Result<Vec<(TableId, String)>, PipelineError> {
+        let mut faults = Vec::new();
+        for table in std::mem::take(tables) {
+            if self.is_stopped(&table) {
+                continue;
+            }
+            match self.check_table(&table).await {
+                Ok(()) => tables.push(table),
+                Err(error) => faults.push((table.clone(), error.into_table_fault(&table)?)),
             }
         }
+        Ok(faults)
+    }
+
+    async fn check_table(&mut self, table: &TableId) -> Result<(), PipelineError> {
+        let known = self.state.tables.get(table);
+        let expected = known.ok_or_else(|| PipelineError::Unannounced { table: table.clone() })?.sequence;
+        let applied = self.apply.applied(table, &apply::app_id(&self.job.name)).await?;
+        let found = applied.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
+        if u64::try_from(found).unwrap_or(0) < expected {
+            return Err(PipelineError::TableBehind { table: table.clone(), found, expected });
+        }
         Ok(())
+    }
+
+    pub(super) fn is_stopped(&self, table: &TableId) -> bool {
+        self.state.tables.get(table).is_some_and(|state| state.stopped.is_some())
+    }
+
+    /// Rows of tables that have been taken out need not be kept.
+    pub(super) fn skip_stopped(&self, reader: &mut Reader) {
+        for (table, _) in self.state.tables.iter().filter(|(_, state)| state.stopped.is_some()) {
+            reader.skip(table);
+        }
     }
 
     /// A batch that is there already may be the one that another process has read again, without the split.
@@ -366,13 +410,14 @@ impl<'a> Session<'a> {
         tag
     }
 
+    /// `split` is the table's own.
     fn count(&mut self, table: &TableId, outcome: &CommitOutcome, split: Option<&SplitRecord>) {
         let tally = self.tally.tables.entry(table.clone()).or_default();
         if let CommitOutcome::Committed(summary) = outcome {
             tally.upserted += summary.rows_upserted;
             tally.deleted += summary.rows_deleted;
         }
-        if let Some(split) = split.filter(|split| split.table == *table) {
+        if let Some(split) = split {
             tally.loaded += split.rows;
         }
     }

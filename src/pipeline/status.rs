@@ -47,9 +47,18 @@ pub struct TableStatus {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TableProgress {
-    Loading { rows: u64 },
+    Loading {
+        rows: u64,
+    },
     Following,
-    Stopped { position: String, reason: String },
+    Stopped {
+        position: String,
+        reason: String,
+    },
+    /// Not taken out yet, but its Delta table cannot be read.
+    Unreadable {
+        reason: String,
+    },
 }
 
 /// Reads the ledger and the tables; asks nothing of the source.
@@ -103,15 +112,19 @@ async fn table_status(
     table: &TableId,
     state: &TableState,
 ) -> Result<TableStatus, PipelineError> {
-    let open = lake.open_table(table).await?;
+    let (open, fault) = match lake.open_table(table).await.map_err(PipelineError::from) {
+        Ok(open) => (open, None),
+        Err(error) => (None, Some(error.into_table_fault(table)?)),
+    };
     let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
     let stopped = state.stopped.as_ref();
-    let progress = match (&state.stopped, &state.load) {
-        (Some(stopped), _) => {
+    let progress = match (&state.stopped, fault, &state.load) {
+        (Some(stopped), ..) => {
             TableProgress::Stopped { position: stopped.position.text.clone(), reason: stopped.reason.clone() }
         }
-        (None, LoadState::Loading { rows, .. }) => TableProgress::Loading { rows: *rows },
-        (None, LoadState::Done) => TableProgress::Following,
+        (None, Some(reason), _) => TableProgress::Unreadable { reason },
+        (None, None, LoadState::Loading { rows, .. }) => TableProgress::Loading { rows: *rows },
+        (None, None, LoadState::Done) => TableProgress::Following,
     };
     Ok(TableStatus {
         table: table.clone(),

@@ -570,3 +570,95 @@ async fn what_could_not_be_kept_is_counted_once() {
     let outcome = world.run_source(source, false).await.unwrap();
     assert_eq!((outcome.tables[0].zero_dates, outcome.tables[0].unmapped_texts), (7, 2));
 }
+
+/// Row 7 of `a` has no key; row 1 of `b` has.
+fn keyless(table: &str, offset: u64) -> ChangeBatch {
+    let batch = batch(schema(table), offset, &[7], Operation::Insert);
+    let rows = RecordBatch::try_new(batch.schema.arrow_schema(), vec![Arc::new(Int32Array::from(vec![None]))]);
+    ChangeBatch { rows: rows.unwrap(), ..batch }
+}
+
+#[tokio::test]
+async fn a_row_without_a_key_takes_out_its_table_and_no_other() {
+    let world = World::new().begun().await;
+    let events = || {
+        vec![
+            announce(schema("b"), 15),
+            rows("b", 20, &[1]),
+            rows("a", 20, &[2]),
+            boundary(20),
+            rows("a", 25, &[3]),
+            Step::Event(SourceEvent::Rows(keyless("a", 30))),
+            rows("b", 30, &[2]),
+            boundary(30),
+        ]
+    };
+    // The transaction with the row is read again, without its table.
+    let outcome = world.run(30, vec![events(), vec![rows("b", 30, &[2]), boundary(30)]]).await.unwrap();
+    let stopped = outcome.tables[0].stopped.as_ref().unwrap();
+    assert!(stopped.contains("no value in key column id"), "{stopped}");
+    world.check("a", 2).await;
+    world.check("b", 2).await;
+    assert_eq!(world.state().await.newest.end, at(30));
+}
+
+#[tokio::test]
+async fn a_row_without_a_key_in_a_first_load_takes_out_its_table() {
+    let world = World::loading();
+    let bad = Split { rows: vec![keyless("a", 10)], ..split(10, 20, &[]) };
+    let outcome = world.run_loads(20, vec![bad], vec![vec![boundary(20)]]).await.unwrap();
+    assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
+    assert_eq!(world.state().await.newest.end, at(20));
+}
+
+/// Makes the newest commit of a table one that no reader understands.
+async fn damage_log(world: &World, table: &str) {
+    let store = world.lake.store();
+    let log = object_store::path::Path::from(format!("shop/{table}/_delta_log"));
+    let commits: Vec<_> = store.list(Some(&log)).map_ok(|object| object.location).try_collect().await.unwrap();
+    store.put(commits.iter().max().unwrap(), "{\"add\": 7}\n{nothing".into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_whose_delta_log_is_damaged_is_taken_out_and_no_other() {
+    let world = World::new().begun().await;
+    damage_log(&world, "a").await;
+    let stream = vec![announce(schema("b"), 15), rows("b", 20, &[1]), rows("a", 20, &[2]), boundary(20)];
+    let outcome = world.run(20, vec![stream]).await.unwrap();
+    assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
+    world.check("b", 1).await;
+    // And for good: a later run does not try it again.
+    world.run(30, vec![vec![rows("b", 30, &[2]), boundary(30)]]).await.unwrap();
+    world.check("b", 2).await;
+}
+
+#[tokio::test]
+async fn a_damaged_table_of_an_interrupted_batch_is_taken_out_and_the_others_get_it() {
+    let world = World::new().begun().await;
+    world.run(20, vec![vec![announce(schema("b"), 15), boundary(20)]]).await.unwrap();
+    damage_log(&world, "a").await;
+    world.interrupted(Work::Batch { tables: vec![id("a"), id("b")], split: None }, 30).await;
+    let again = vec![rows("a", 30, &[2]), rows("b", 30, &[1]), boundary(30)];
+    let outcome = world.run(30, vec![again, vec![]]).await.unwrap();
+    assert!(outcome.tables[0].stopped.is_some() && outcome.tables[1].stopped.is_none(), "{outcome:?}");
+    world.check("b", 1).await;
+}
+
+#[tokio::test]
+async fn a_table_with_a_damaged_data_file_is_taken_out_after_the_others_have_the_batch() {
+    let world = World::new().begun().await;
+    let (store, folder) = (world.lake.store(), object_store::path::Path::from("shop/a"));
+    let files: Vec<_> = store.list(Some(&folder)).map_ok(|object| object.location).try_collect().await.unwrap();
+    let data = files.iter().find(|path| path.as_ref().ends_with(".parquet")).unwrap();
+    let bytes = store.get(data).await.unwrap().bytes().await.unwrap();
+    store.put(data, vec![0_u8; bytes.len()].into()).await.unwrap();
+    let stream = vec![announce(schema("b"), 15), rows("a", 20, &[1]), rows("b", 20, &[1]), boundary(20)];
+    let outcome = world.run(20, vec![stream]).await.unwrap();
+    let stopped = outcome.tables[0].stopped.as_ref().unwrap();
+    assert!(stopped.contains("is damaged"), "{stopped}");
+    world.check("a", 1).await;
+    world.check("b", 1).await;
+    assert_eq!(world.state().await.newest.end, at(20));
+    let status = super::status(&world.job(), &world.lake, &*world.clock).await.unwrap();
+    assert!(matches!(status.tables[0].progress, super::TableProgress::Stopped { .. }), "{status:?}");
+}

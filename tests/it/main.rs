@@ -9,6 +9,7 @@ mod demo;
 mod harness;
 mod harness_tests;
 mod live_source;
+mod memory;
 mod oracle;
 mod oracle_tests;
 mod readers;

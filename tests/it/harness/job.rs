@@ -166,6 +166,20 @@ impl Running {
         }
     }
 
+    /// The same, with the most memory that it ever held, in MiB: looked at every `interval`.
+    pub fn wait_with_peak(mut self, interval: Duration) -> (u64, Outcome) {
+        let status_file = format!("/proc/{}/status", self.child.id());
+        let mut peak_kib = 0;
+        while self.is_running() {
+            assert!(self.started.elapsed() <= RUN_TIME_MAX, "the run did not end within {RUN_TIME_MAX:?}");
+            let status = std::fs::read_to_string(&status_file).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak_kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(peak_kib);
+            std::thread::sleep(interval);
+        }
+        (peak_kib / 1024, self.wait())
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -102,7 +102,12 @@ pub(super) fn check_tables(tables: &[DiscoveredTable], patterns: &str) -> Vec<Fi
     let reasons = tables.iter().filter_map(|table| Some((&table.table, table.schema.as_ref().err()?)));
     reasons
         .map(|(table, reason)| {
-            Finding::new(Severity::Error, &table.to_string(), reason.as_str(), "a primary key of whole, exact columns")
+            Finding::new(
+                Severity::Warning,
+                &table.to_string(),
+                reason.as_str(),
+                "a primary key of whole, exact columns",
+            )
         })
         .collect()
 }

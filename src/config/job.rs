@@ -35,6 +35,8 @@ pub struct MysqlConfig {
     pub user: String,
     pub password: Secret,
     pub tls: TlsMode,
+    /// A file of certificates (PEM) that sign the server's, instead of the public authorities.
+    pub ca: Option<PathBuf>,
     pub tables: TableFilter,
     pub snapshot: SnapshotConfig,
     /// How reading resumes.

@@ -58,6 +58,8 @@ mapping! {
         password: RawPassword => default "the environment variable JOB_DB_PASSWORD (the job's name in capitals, - as _), or no password if that is not set",
         /// Encryption of the connection: `disabled`, `required` (encrypted, the server's certificate is not checked) or `verified`.
         tls: TlsWord => default "verified; disabled for localhost",
+        /// The certificate authority's certificate that the server's is checked against, a PEM file from the job file's folder: for servers whose certificate no public authority has signed, such as those of most clouds.
+        ca: Text => default "the public authorities",
         /// The tables to capture: patterns `database.table` in which `*` stands for any name and a leading `!` takes away; the last pattern that matches decides.
         tables: Vec<At<Text>> => required "tables: [\"shop.*\", \"!shop.tmp_*\"]",
         /// The first load of each table.
@@ -67,7 +69,7 @@ mapping! {
         /// The number under which Alluvium registers as a replica, 1 to 4294967295. No two replicas of a server may have the same.
         server_id: u64 => default "a number above 2147483648 made from the job's name",
     }
-    later ["ssl", "ca", "heartbeat"]
+    later ["ssl", "heartbeat"]
 }
 
 mapping! {

@@ -59,6 +59,7 @@ fn ten_lines_make_a_complete_job() {
         [
             "source.password",
             "source.tls",
+            "source.ca",
             "source.snapshot.mode",
             "source.snapshot.split_rows",
             "source.resume",

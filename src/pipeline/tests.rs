@@ -219,6 +219,7 @@ impl World {
             user: "cdc".into(),
             password: Secret::new("secret"),
             tls: TlsMode::Disabled,
+            ca: None,
             tables: tables.clone(),
             snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 100 },
             resume: ResumeBy::Auto,

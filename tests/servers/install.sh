@@ -107,6 +107,7 @@ install_mysql() {
 
 install_mariadb() {
   command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null || apt_install mariadb-server
+  command -v openssl >/dev/null || apt_install openssl # the tests make certificates
   command -v mariadbd >/dev/null || die "mariadbd is missing: apt-get install mariadb-server"
   [ -d "$MARIADB_DATA/mysql" ] || {
     rm -rf "$MARIADB_DATA.new"

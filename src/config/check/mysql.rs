@@ -1,7 +1,7 @@
 //! The checks of a live MySQL or MariaDB source.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use url::Url;
 
@@ -40,6 +40,7 @@ impl Checker<'_> {
         let address = raw.url.set().and_then(|url| self.address(url));
         let password = self.password(&raw.password, address.as_ref(), job);
         let tls = self.tls(&raw.tls, address.as_ref().map(|address| address.host.as_str()));
+        let ca = self.authority(&raw.ca, tls);
         let tables = self.patterns(&raw.tables);
         let snapshot = self.snapshot(&raw.snapshot);
         let resume = self.value("source.resume", &raw.resume, ResumeWord::Auto, |word| word.word().into());
@@ -51,6 +52,7 @@ impl Checker<'_> {
             user: address.user,
             password: password?,
             tls,
+            ca,
             tables: tables?,
             snapshot,
             resume: match resume {
@@ -142,6 +144,22 @@ impl Checker<'_> {
             TlsWord::Required => TlsMode::Required,
             TlsWord::Verified => TlsMode::Verified,
         }
+    }
+
+    fn authority(&mut self, field: &Field<Text>, tls: TlsMode) -> Option<PathBuf> {
+        let Some(file) = field.set() else {
+            self.settings.push(Setting::default("source.ca", "the public authorities"));
+            return None;
+        };
+        let path = self.around.folder.join(file.value.text());
+        self.given("source.ca", &path.display().to_string());
+        match std::fs::read_to_string(&path) {
+            _ if tls != TlsMode::Verified => self.refuse(field, "has a meaning with `tls: verified` only"),
+            Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => {}
+            Ok(_) => self.refuse(field, format!("{} is not a certificate in PEM form", path.display())),
+            Err(error) => self.refuse(field, format!("{} cannot be read: {error}", path.display())),
+        }
+        Some(path)
     }
 
     fn snapshot(&mut self, field: &Field<RawSnapshot>) -> SnapshotConfig {

@@ -54,6 +54,44 @@ async fn tls_is_used_and_checked_as_the_job_says() {
 }
 
 #[tokio::test]
+async fn a_certificate_of_an_authority_of_ones_own_is_checked_against_it() {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let options = [format!("--ssl-cert={}", file("server.pem")), format!("--ssl-key={}", file("server.key"))];
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &options.each_ref().map(String::as_str));
+        let with = |ca: &str| {
+            let ca = Some(file(ca).into());
+            MysqlSource::new(MysqlConfig { tls: TlsMode::Verified, ca, ..config(&server, "a.*") }, BTreeMap::new())
+        };
+        with("ca.pem").identity().await.unwrap();
+        check(with("other.pem").identity().await, SourceErrorKind::Misconfigured, &["TLS", "certificate", "`ca`"]);
+    }
+}
+
+/// Two authorities, and a server's certificate for 127.0.0.1 that the first has signed.
+fn make_certificates(folder: &std::path::Path) {
+    let openssl = |arguments: &str| {
+        let output = std::process::Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+        let output = output.expect("openssl is installed");
+        assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    for name in ["ca", "other"] {
+        openssl(&format!(
+            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
+        ));
+    }
+    openssl("req -newkey rsa:2048 -nodes -subj /CN=server -keyout server.key -out server.csr");
+    std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1").unwrap();
+    openssl("x509 -req -days 2 -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out server.pem");
+    // The servers run as another user.
+    for path in [folder.to_path_buf(), folder.join("server.key")] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn three_grants_are_enough_and_each_missing_one_is_named_with_its_statement() {
     for flavor in Flavor::ALL {
         let server = Server::shared(flavor);

@@ -31,6 +31,7 @@ fn config(server: &Server, pattern: &str) -> MysqlConfig {
         user: "root".into(),
         password: Secret::new(PASSWORD),
         tls: TlsMode::Disabled,
+        ca: None,
         tables: TableFilter::new([pattern]).unwrap(),
         snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 1000 },
         resume: ResumeBy::Auto,

@@ -123,7 +123,12 @@ fn options(config: &MysqlConfig) -> OptsBuilder {
         TlsMode::Required => {
             Some(SslOpts::default().with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true))
         }
-        TlsMode::Verified => Some(SslOpts::default()),
+        TlsMode::Verified => Some(match &config.ca {
+            Some(file) => {
+                SslOpts::default().with_root_certs(vec![file.clone().into()]).with_disable_built_in_roots(true)
+            }
+            None => SslOpts::default(),
+        }),
     };
     // No handler for LOCAL INFILE is set: a server that asks for a file of this machine gets an error.
     OptsBuilder::default()
@@ -198,8 +203,8 @@ fn io_failure(endpoint: &Endpoint, error: std::io::Error) -> SourceError {
 
 fn tls_failure(endpoint: &Endpoint, error: impl std::error::Error + Send + Sync + 'static) -> SourceError {
     let message = format!(
-        "TLS with {endpoint} failed: {error}; `tls: verified` needs a certificate of a public authority for that host \
-         name, `tls: required` encrypts without checking it"
+        "TLS with {endpoint} failed: {error}; `tls: verified` needs a certificate for that host name of a public \
+         authority, or of the one whose certificate `ca` names; `tls: required` encrypts without checking it"
     );
     SourceError::new(SourceErrorKind::Misconfigured, message).caused_by(error)
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use alluvium::change::{Operation, ResumePoint, SourcePosition};
 use alluvium::config::TableFilter;
 use alluvium::source::SourceEvent;
-use alluvium::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions};
+use alluvium::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, EventReader};
 use arrow::array::AsArray;
 use arrow::datatypes::Int32Type;
 use mysql_common::binlog::BinlogFile;
@@ -71,18 +71,11 @@ fn decode(path: &Path) -> Sum {
         chunk_bytes: CHUNK_BYTES,
         chunk_rows: usize::MAX,
     });
-    let mut file = BufReader::with_capacity(READ_BYTES, File::open(path).unwrap());
+    let mut file = File::open(path).unwrap();
     file.read_exact(&mut [0; 4]).unwrap();
-    let (mut event, mut sum) = (Vec::new(), Sum::default());
-    loop {
-        event.clear();
-        file.by_ref().take(19).read_to_end(&mut event).unwrap();
-        if event.is_empty() {
-            break;
-        }
-        let size = u32::from_le_bytes(event[9..13].try_into().unwrap());
-        file.by_ref().take(u64::from(size) - 19).read_to_end(&mut event).unwrap();
-        decoder.feed(&event).unwrap();
+    let (mut events, mut sum) = (EventReader::new(file), Sum::default());
+    while let Some(event) = events.next_event().unwrap() {
+        decoder.feed(event).unwrap();
         drain(&mut decoder, &mut sum);
     }
     decoder.flush().unwrap();

@@ -11,6 +11,7 @@ mod decoder;
 mod derive;
 mod effects;
 mod event;
+mod event_reader;
 mod follow;
 mod hand_out;
 mod inflate;
@@ -26,6 +27,7 @@ mod wire;
 
 pub use decoder::{CHUNK_BYTES, Decoder, DecoderOptions};
 pub use event::{EVENT_BYTES_MAX, EventHeader, Flavor, FormatDescription, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};
+pub use event_reader::{EventReadError, EventReader};
 pub use reader::{Malformed, Reader};
 
 /// The rank of a log file: the number at the end of its name (`mysql-bin.000007`).

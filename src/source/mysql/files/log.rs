@@ -1,18 +1,15 @@
 //! Reading the files of a log one after the other.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Take};
 
 use super::LogFile;
 use crate::change::{Losses, ResumePoint, TableId};
-use crate::source::mysql::binlog::{self, Decoder, EVENT_BYTES_MAX, EventHeader, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};
+use crate::source::mysql::binlog::{self, Decoder, EventReadError, EventReader, MAGIC, MAGIC_ENCRYPTED};
 use crate::source::{SourceError, SourceErrorKind, SourceEvent};
 
 /// Where the first event of a file begins: after the magic bytes.
 pub(super) const FIRST_OFFSET: u64 = 4;
-
-/// Bytes read from a file at once: large enough that system calls do not count.
-const READ_BYTES: usize = 1 << 20;
 
 /// The files of a log, from a resume point to their end.
 pub(super) struct Log {
@@ -27,11 +24,11 @@ pub(super) struct Log {
 
 struct OpenFile {
     file: LogFile,
-    reader: BufReader<File>,
+    events: EventReader<Take<File>>,
     /// Of the next event.
     offset: u64,
+    /// The file's, when it was opened: what the server adds later is for a later run.
     length: u64,
-    event: Vec<u8>,
 }
 
 impl Log {
@@ -73,12 +70,10 @@ impl Log {
     /// Feeds one event, or opens the next file.
     fn advance(&mut self) -> Result<(), SourceError> {
         let Some(current) = &mut self.current else { return self.open_next() };
-        if !current.read_event()? {
-            return self.end_file();
-        }
-        self.decoder.feed_at(&current.event, Some(current.offset))?;
+        let Some((event, end)) = current.next_event()? else { return self.end_file() };
+        self.decoder.feed_at(event, Some(end))?;
         if let Some(offset) = self.resume_offset.take() {
-            current.seek(offset.max(current.offset))?;
+            current.seek(offset.max(end))?;
         }
         Ok(())
     }
@@ -126,76 +121,56 @@ impl Log {
 
 impl OpenFile {
     fn open(file: LogFile) -> Result<Self, SourceError> {
-        let opened = File::open(&file.path).map_err(|error| unreadable(&file, error))?;
+        let mut opened = File::open(&file.path).map_err(|error| unreadable(&file, error))?;
         let length = opened.metadata().map_err(|error| unreadable(&file, error))?.len();
-        let reader = BufReader::with_capacity(READ_BYTES, opened);
-        let mut open = Self { file, reader, offset: FIRST_OFFSET, length, event: Vec::new() };
-        open.check_magic()?;
-        Ok(open)
+        check_magic(&file, &mut opened)?;
+        let events = EventReader::new(opened.take(length.saturating_sub(FIRST_OFFSET)));
+        Ok(Self { file, events, offset: FIRST_OFFSET, length })
     }
 
-    fn check_magic(&mut self) -> Result<(), SourceError> {
-        let mut magic = [0; 4];
-        let read = self.reader.read_exact(&mut magic);
-        let path = self.file.path.display();
-        let (kind, problem) = match magic {
-            MAGIC if read.is_ok() => return Ok(()),
-            MAGIC_ENCRYPTED => (
-                SourceErrorKind::Misconfigured,
-                "is encrypted: read it through a live server, or SET GLOBAL binlog_encryption = OFF",
-            ),
-            _ => (SourceErrorKind::Corrupt, "is no binlog file: it does not begin with the bytes fe 62 69 6e"),
-        };
-        Err(SourceError::new(kind, format!("{path} {problem}")))
-    }
-
-    /// Reads the next event into `event` and moves `offset` to its end; false at the end of the file.
-    fn read_event(&mut self) -> Result<bool, SourceError> {
-        self.event.clear();
+    /// The next event and the offset of its end; `None` at the end of the file.
+    fn next_event(&mut self) -> Result<Option<(&[u8], u64)>, SourceError> {
         let begin = self.offset;
-        let left = self.length.saturating_sub(begin);
-        if left == 0 {
-            return Ok(false);
-        }
-        let cut_off = |file: &LogFile, wanted: u64| {
-            let path = file.path.display();
-            let message = format!(
+        let path = self.file.path.display();
+        let message = match self.events.next_event() {
+            Ok(None) => return Ok(None),
+            Ok(Some(event)) => {
+                self.offset += event.len() as u64;
+                return Ok(Some((event, self.offset)));
+            }
+            Err(EventReadError::Io(error)) => return Err(unreadable(&self.file, error)),
+            Err(EventReadError::Cut { wanted, left }) => format!(
                 "{path} is cut off: its event at {begin} has {wanted} bytes or more, {left} are left; copy the file again"
-            );
-            SourceError::new(SourceErrorKind::Corrupt, message)
+            ),
+            Err(EventReadError::Malformed(error)) => format!("{path}: event at {begin}: {error}"),
         };
-        if left < HEADER_BYTES as u64 {
-            return Err(cut_off(&self.file, HEADER_BYTES as u64));
-        }
-        self.fill(HEADER_BYTES)?;
-        let header = EventHeader::read(&self.event).map_err(|error| {
-            let message = format!("{}: event at {begin}: {error}", self.file.path.display());
-            SourceError::new(SourceErrorKind::Corrupt, message)
-        })?;
-        if u64::from(header.event_bytes) > left {
-            return Err(cut_off(&self.file, u64::from(header.event_bytes)));
-        }
-        self.fill((header.event_bytes as usize).min(EVENT_BYTES_MAX))?;
-        self.offset += u64::from(header.event_bytes);
-        Ok(true)
-    }
-
-    /// Reads on until the event has `length` bytes.
-    fn fill(&mut self, length: usize) -> Result<(), SourceError> {
-        let missing = length.saturating_sub(self.event.len());
-        let read = self.reader.by_ref().take(missing as u64).read_to_end(&mut self.event);
-        if read.map_err(|error| unreadable(&self.file, error))? == missing {
-            return Ok(());
-        }
-        let message = format!("{} became shorter while it was read", self.file.path.display());
         Err(SourceError::new(SourceErrorKind::Corrupt, message))
     }
 
+    /// Goes on at another event of the file.
     fn seek(&mut self, offset: u64) -> Result<(), SourceError> {
-        self.reader.seek(SeekFrom::Start(offset)).map_err(|error| unreadable(&self.file, error))?;
+        let failed = |error| unreadable(&self.file, error);
+        let mut opened = File::open(&self.file.path).map_err(failed)?;
+        opened.seek(SeekFrom::Start(offset)).map_err(failed)?;
+        self.events = EventReader::new(opened.take(self.length.saturating_sub(offset)));
         self.offset = offset;
         Ok(())
     }
+}
+
+fn check_magic(file: &LogFile, opened: &mut File) -> Result<(), SourceError> {
+    let mut magic = [0; 4];
+    let read = opened.read_exact(&mut magic);
+    let path = file.path.display();
+    let (kind, problem) = match magic {
+        MAGIC if read.is_ok() => return Ok(()),
+        MAGIC_ENCRYPTED => (
+            SourceErrorKind::Misconfigured,
+            "is encrypted: read it through a live server, or SET GLOBAL binlog_encryption = OFF",
+        ),
+        _ => (SourceErrorKind::Corrupt, "is no binlog file: it does not begin with the bytes fe 62 69 6e"),
+    };
+    Err(SourceError::new(kind, format!("{path} {problem}")))
 }
 
 /// The length of a file in bytes.
@@ -208,8 +183,8 @@ pub(super) fn first_event_digest(file: &LogFile) -> Result<u64, SourceError> {
     /// Low byte of the flags: the server clears a bit in it when it closes the file.
     const FLAGS_AT: usize = 17;
     let mut open = OpenFile::open(file.clone())?;
-    open.read_event()?;
-    let bytes = open.event.iter().enumerate().filter(|(index, _)| *index != FLAGS_AT);
+    let event = open.next_event()?.map_or(&[][..], |(event, _)| event);
+    let bytes = event.iter().enumerate().filter(|(index, _)| *index != FLAGS_AT);
     // FNV-1a: a digest that every version of this program gives alike.
     Ok(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, (_, byte)| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
 }

@@ -8,7 +8,7 @@ use super::table_map::{ColumnMetadata, TableMap};
 use super::wire::{WireColumn, code};
 use crate::schema::TableSchema;
 use crate::source::mysql::charset::Charset;
-use crate::source::mysql::column_type::{BlobKind, ColumnType, TextKind};
+use crate::source::mysql::column_type::{BlobKind, ColumnType, GEOMETRIES, TextKind};
 
 /// The setting that a log needs so that its tables explain themselves.
 const METADATA_ADVICE: &str = "set binlog_row_metadata=FULL on the server, or begin with a log that has the table's \
@@ -246,17 +246,8 @@ fn members(metadata: &ColumnMetadata) -> Result<(Vec<String>, String), String> {
 
 /// `enum geometry_type` of both servers.
 fn geometry_kind(number: u8) -> Result<&'static str, String> {
-    const KINDS: [&str; 8] = [
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-    ];
-    KINDS.get(usize::from(number)).copied().ok_or_else(|| format!("geometry type {number} is not known"))
+    let kinds = &GEOMETRIES[..GEOMETRIES.len() - 1];
+    kinds.get(usize::from(number)).copied().ok_or_else(|| format!("geometry type {number} is not known"))
 }
 
 /// The same schema under the key that the job gives, where it gives one.

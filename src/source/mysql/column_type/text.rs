@@ -228,7 +228,8 @@ impl Parts {
     }
 }
 
-/// Both spellings of the collection: MySQL 8 and MariaDB differ in it.
+/// In the order of `enum geometry_type` of both servers. The last one is another name of the one before it: MySQL 8
+/// and MariaDB differ in it.
 pub(in crate::source::mysql) const GEOMETRIES: [&str; 9] = [
     "geometry",
     "point",

@@ -10,14 +10,12 @@ use super::spill::{SpillDir, SpillFile};
 use super::table::{HELD_ROWS_MAX, PendingTable, TableChanges, block_limits};
 use crate::change::{Boundary, ChangeBatch, ResumePoint, TableId};
 
-/// A batch ends at the next boundary when its rows, in memory and on disk, take this many times the memory that
-/// it may hold: beyond that, a larger batch saves little and takes long to merge.
-const BYTES_PER_MEMORY_MAX: u64 = 4;
-
 /// When a batch is large enough. Transactions are never cut: a batch may pass every limit by one transaction.
 #[derive(Debug, Clone)]
 pub struct BatchLimits {
     pub rows_max: u64,
+    /// In memory and spilled.
+    pub bytes_max: u64,
     /// Since the first row.
     pub age_max: Duration,
     /// Of all tables of the batch together; rows beyond it spill to disk.
@@ -149,11 +147,10 @@ impl MicroBatch {
     /// Whether the batch is to end here. Only at a boundary has this a meaning.
     pub fn is_full(&self, now: Instant) -> bool {
         let bytes = self.held_bytes as u64 + self.spilled_bytes;
-        let bytes_max = (self.limits.memory_bytes as u64).saturating_mul(BYTES_PER_MEMORY_MAX);
         let age = self.first_row_at.map(|first| now.saturating_duration_since(first));
         self.rows > 0
             && (self.rows >= self.limits.rows_max
-                || bytes >= bytes_max
+                || bytes >= self.limits.bytes_max
                 || age.is_some_and(|age| age >= self.limits.age_max))
     }
 

@@ -48,7 +48,12 @@ pub(super) fn boundary() -> Boundary {
 }
 
 pub(super) fn batch(memory_bytes: usize, spill: &tempfile::TempDir) -> MicroBatch {
-    let limits = BatchLimits { rows_max: 1000, age_max: Duration::from_secs(60), memory_bytes };
+    let limits = BatchLimits {
+        rows_max: 1000,
+        bytes_max: (memory_bytes as u64).saturating_mul(4),
+        age_max: Duration::from_secs(60),
+        memory_bytes,
+    };
     MicroBatch::new(limits, SpillDir::new(spill.path().join("spill")))
 }
 
@@ -320,7 +325,7 @@ fn spill_files_have_no_name_and_damage_to_them_is_an_error() {
 #[test]
 fn a_folder_that_cannot_be_written_to_is_an_error() {
     let spill = tempfile::NamedTempFile::new().unwrap();
-    let limits = BatchLimits { rows_max: 1, age_max: Duration::ZERO, memory_bytes: SPILL_ALL };
+    let limits = BatchLimits { rows_max: 1, bytes_max: u64::MAX, age_max: Duration::ZERO, memory_bytes: SPILL_ALL };
     let mut batch = MicroBatch::new(limits, SpillDir::new(spill.path()));
     let error = batch.push(inserts(0..1)).unwrap_err();
     assert!(error.to_string().starts_with("cannot create the spill file in "), "{error}");

@@ -104,6 +104,8 @@ pub struct RunConfig {
     pub memory_bytes: usize,
     /// A batch closes at the first transaction boundary at which it holds this many rows,
     pub batch_rows: usize,
+    /// or takes this many bytes, in memory and spilled,
+    pub batch_bytes: u64,
     /// or is this old.
     pub batch_age: Duration,
 }

@@ -123,10 +123,12 @@ mapping! {
     struct RawBatch {
         /// Changed rows.
         rows: u64 => default "1000000",
+        /// Size of the changes in memory and spilled, a number with KiB, MiB or GiB.
+        bytes: ByteCount => default "as much as `run.memory`",
         /// Age in seconds, from its first change.
         seconds: u64 => default "60",
     }
-    later ["bytes"]
+    later []
 }
 
 mapping! {

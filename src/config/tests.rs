@@ -67,6 +67,7 @@ fn ten_lines_make_a_complete_job() {
             "lake.options",
             "run.memory",
             "run.batch.rows",
+            "run.batch.bytes",
             "run.batch.seconds",
             "tables"
         ]

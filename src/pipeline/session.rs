@@ -271,6 +271,7 @@ impl<'a> Session<'a> {
     pub(super) fn new_batch(&self) -> MicroBatch {
         let limits = BatchLimits {
             rows_max: self.job.run.batch_rows as u64,
+            bytes_max: self.job.run.batch_bytes,
             age_max: self.job.run.batch_age,
             memory_bytes: self.job.run.memory_bytes / BATCH_MEMORY_DIVISOR,
         };

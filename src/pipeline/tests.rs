@@ -230,7 +230,12 @@ impl World {
             name: "shop".into(),
             source: if self.loads { SourceConfig::Mysql(mysql) } else { SourceConfig::BinlogFiles(files) },
             lake: LakeConfig { url: self.lake.root().clone(), options: BTreeMap::new() },
-            run: RunConfig { memory_bytes: 64 << 20, batch_rows: 1000, batch_age: Duration::from_secs(60) },
+            run: RunConfig {
+                memory_bytes: 64 << 20,
+                batch_rows: 1000,
+                batch_bytes: 64 << 20,
+                batch_age: Duration::from_secs(60),
+            },
             keys: BTreeMap::new(),
             tables: TableRules::default(),
         }

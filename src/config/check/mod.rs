@@ -41,6 +41,9 @@ const BATCH_ROWS_DEFAULT: u64 = 1_000_000;
 /// A batch's rows are numbered in 32 bits where they are sorted.
 const BATCH_ROWS_MAX: u64 = 1_000_000_000;
 
+/// Smaller batches would be commits of a few rows.
+const BATCH_BYTES_MIN: ByteCount = ByteCount(64 << 10);
+
 const BATCH_SECONDS_DEFAULT: u64 = 60;
 /// A day: whoever waits longer wants a run by the clock, without --follow.
 const BATCH_SECONDS_MAX: u64 = 86_400;
@@ -118,10 +121,15 @@ impl Checker<'_> {
         let no_batch = RawBatch::default();
         let batch = raw.batch.set().map_or(&no_batch, |batch| &batch.value);
         let rows = self.number("run.batch.rows", &batch.rows, BATCH_ROWS_DEFAULT, 1, BATCH_ROWS_MAX);
+        let bytes = self.value("run.batch.bytes", &batch.bytes, memory, ByteCount::to_string);
+        if bytes < BATCH_BYTES_MIN {
+            self.refuse(&batch.bytes, format!("must be at least {BATCH_BYTES_MIN}"));
+        }
         let seconds = self.number("run.batch.seconds", &batch.seconds, BATCH_SECONDS_DEFAULT, 1, BATCH_SECONDS_MAX);
         RunConfig {
             memory_bytes: memory.0,
             batch_rows: usize::try_from(rows).unwrap_or(usize::MAX),
+            batch_bytes: bytes.0 as u64,
             batch_age: Duration::from_secs(seconds),
         }
     }

@@ -101,7 +101,7 @@ impl VectorStore {
                 Ok(Some((self.store.clone(), path)))
             }
             StorageType::AbsolutePath => {
-                let url = Url::parse(text).ok().filter(|url| url.origin() == self.url.origin());
+                let url = Url::parse(text).ok().filter(|url| same_host(url, &self.url));
                 let path = url.and_then(|url| Path::from_url_path(url.path()).ok());
                 let path = path.ok_or_else(|| self.damaged(text, "it lies in another store"))?;
                 Ok(Some((self.host_store.clone(), path)))
@@ -159,6 +159,11 @@ fn pack(
 /// The file of a vector that this module wrote.
 pub(super) fn file_of(vector: &DeletionVectorDescriptor) -> Option<Path> {
     relative_path(&vector.path_or_inline_dv)
+}
+
+/// Not by the URLs' origins: those of `s3`, `file` and `memory` equal nothing, not even themselves.
+fn same_host(a: &Url, b: &Url) -> bool {
+    (a.scheme(), a.host_str(), a.port()) == (b.scheme(), b.host_str(), b.port())
 }
 
 /// `<optional prefix><z85 of a UUID>` stands for `<prefix>/deletion_vector_<uuid>.bin`.

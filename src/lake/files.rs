@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::locate::{KeyRange, KeySpace};
 use super::{LakeError, stats};
+use crate::change::TableId;
 
 /// One live data file.
 #[derive(Debug)]
@@ -30,15 +31,30 @@ pub(super) type FileMap = BTreeMap<String, Arc<FileEntry>>;
 
 impl FileEntry {
     pub fn new(add: Add, space: &KeySpace) -> Result<Self, LakeError> {
+        let stats = parsed_stats(&add);
+        let range = stats.as_ref().and_then(|stats| stats::key_range(space, stats));
+        Self::with(add, &space.table, stats, range)
+    }
+
+    /// For readers, who know nothing of a key.
+    pub fn without_key(add: Add, table: &TableId) -> Result<Self, LakeError> {
+        let stats = parsed_stats(&add);
+        Self::with(add, table, stats, None)
+    }
+
+    fn with(add: Add, table: &TableId, stats: Option<Value>, range: Option<KeyRange>) -> Result<Self, LakeError> {
         if add.path.contains("://") {
             let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
-            return Err(LakeError::Unsupported { table: space.table.clone(), reason });
+            return Err(LakeError::Unsupported { table: table.clone(), reason });
         }
         let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
-        let parsed: Option<Value> = add.stats.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        let rows = parsed.as_ref().and_then(|stats| stats.get("numRecords")).and_then(Value::as_u64);
-        let range = parsed.as_ref().and_then(|stats| stats::key_range(space, stats));
+        let rows = stats.and_then(|stats| stats.get("numRecords")?.as_u64());
         Ok(Self { add, path, rows, range })
+    }
+
+    /// Its statistics in the log, parsed; `None` where there are none, or they are no JSON.
+    pub fn stats(&self) -> Option<Value> {
+        parsed_stats(&self.add)
     }
 
     /// How many of its rows are deleted.
@@ -94,4 +110,26 @@ pub(super) async fn load(
         }
     }
     Ok(files)
+}
+
+/// The live files of a snapshot, for a reader.
+pub(super) async fn list(
+    snapshot: &EagerSnapshot,
+    log_store: &LogStoreRef,
+    table: &TableId,
+) -> Result<Vec<Arc<FileEntry>>, LakeError> {
+    let failed = || LakeError::delta(table, "list its live files");
+    let mut views = snapshot.file_views(log_store.as_ref(), None);
+    let mut files = Vec::new();
+    while let Some(view) = views.try_next().await.map_err(failed())? {
+        // Deprecated as in `load`.
+        #[allow(deprecated)]
+        let add = view.add_action();
+        files.push(Arc::new(FileEntry::without_key(add, table)?));
+    }
+    Ok(files)
+}
+
+fn parsed_stats(add: &Add) -> Option<Value> {
+    serde_json::from_str(add.stats.as_deref()?).ok()
 }

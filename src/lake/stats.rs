@@ -125,7 +125,7 @@ pub(super) fn key_range(space: &KeySpace, stats: &Value) -> Option<KeyRange> {
     space.ranges(&low, &high).ok()?.pop()?
 }
 
-fn bound_array(data_type: &DataType, value: &Value, upper: bool) -> Option<ArrayRef> {
+pub(super) fn bound_array(data_type: &DataType, value: &Value, upper: bool) -> Option<ArrayRef> {
     Some(match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             Arc::new(Int64Array::from(vec![value.as_i64()?]))
@@ -152,7 +152,7 @@ fn bound_array(data_type: &DataType, value: &Value, upper: bool) -> Option<Array
     })
 }
 
-fn parse_timestamp(text: &str) -> Option<i64> {
+pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     if let Ok(time) = DateTime::parse_from_rfc3339(text) {
         return Some(time.timestamp_micros());
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::cache::ByteCache;
 use super::deletion::VectorStore;
 use super::files::{self, FileMap};
-use super::locate::{Footers, KeySpace, Prober};
+use super::locate::{FileAccess, Footers, KeySpace, Prober};
 use super::{Lake, LakeError, schema};
 use crate::change::TableId;
 use crate::config::TableSettings;
@@ -173,19 +173,27 @@ impl LakeTable {
 }
 
 fn prober(lake: &Lake, table: &TableId, key: Vec<Column>) -> Result<Prober, LakeError> {
-    let store = lake.table_store(table);
-    let cache_bytes = lake.memory_bytes() / CACHE_SHARE;
-    Ok(Prober {
-        space: Arc::new(KeySpace::new(table.clone(), key)?),
-        footers: Footers { table: table.clone(), store: store.clone(), cache: ByteCache::new(cache_bytes) },
-        vectors: VectorStore {
+    Ok(Prober { space: Arc::new(KeySpace::new(table.clone(), key)?), access: lake.file_access(table) })
+}
+
+impl Lake {
+    /// Reads the data files of a table, with caches of their own.
+    pub(super) fn file_access(&self, table: &TableId) -> FileAccess {
+        let store = self.table_store(table);
+        let cache_bytes = self.memory_bytes() / CACHE_SHARE;
+        let vectors = VectorStore {
             table: table.clone(),
             store: store.clone(),
-            host_store: lake.host_store(),
-            url: lake.table_url(table),
-        },
-        vector_cache: ByteCache::new(cache_bytes),
-    })
+            host_store: self.host_store(),
+            url: self.table_url(table),
+        };
+        let footers = Footers { table: table.clone(), store, cache: ByteCache::new(cache_bytes) };
+        FileAccess {
+            footers: Arc::new(footers),
+            vectors: Arc::new(vectors),
+            vector_cache: Arc::new(ByteCache::new(cache_bytes)),
+        }
+    }
 }
 
 /// Refuses tables that were not made for this source table, or that others have changed so that rows cannot be

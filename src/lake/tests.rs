@@ -2,6 +2,7 @@
 
 mod faults;
 mod model;
+mod scan;
 mod world;
 
 use super::*;

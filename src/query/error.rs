@@ -6,6 +6,7 @@ use datafusion::error::DataFusionError;
 use deltalake::errors::DeltaTableError;
 
 use super::names::similar;
+use crate::lake::LakeError;
 
 /// Why a query gave no result, or only a part of it.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,9 @@ impl From<DataFusionError> for QueryError {
         if let Some(path) = missing_file(&error) {
             return Self::FileGone { path };
         }
+        if let Some(message) = lake_message(&error) {
+            return Self::lake("running the query", message);
+        }
         match error {
             DataFusionError::External(inner) => match inner.downcast::<QueryError>() {
                 Ok(ours) => *ours,
@@ -107,6 +111,18 @@ fn missing_file(error: &DataFusionError) -> Option<String> {
         cause = current.source();
     }
     missing_file_in(&error.to_string())
+}
+
+/// What the lake's own reader found wrong, wherever in the chain of causes it says so.
+fn lake_message(error: &DataFusionError) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(error) = current.downcast_ref::<LakeError>() {
+            return Some(error.to_string());
+        }
+        cause = current.source();
+    }
+    None
 }
 
 fn missing_here(error: &(dyn std::error::Error + 'static)) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The Delta tables of the lake, opened for reading.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
@@ -12,7 +13,7 @@ use super::QueryError;
 use super::names::TableAt;
 use super::travel::{AsOf, History};
 use crate::change::TableId;
-use crate::lake::Lake;
+use crate::lake::{Lake, LakeError, LakeScan};
 
 /// Opens the tables of a lake.
 #[derive(Debug, Clone)]
@@ -44,15 +45,21 @@ impl LakeReader {
             Some(AsOf::Version(version)) => Some(*version),
             Some(AsOf::Time(at)) => Some(history(&log_store, &table.table).await?.version_at(*at).await?),
         };
-        match provider_at(&log_store, version).await {
-            Ok(table) => Ok(table),
+        match LakeScan::open(&self.lake, &table.table, version).await {
+            Ok(Some(scan)) => Ok(OpenTable { key: scan.key().to_vec(), provider: Arc::new(scan) }),
+            Ok(None) => Err(QueryError::NotLoaded { table: table.table.to_string() }),
+            Err(LakeError::Unsupported { .. }) => match foreign_provider(&log_store, version).await {
+                Ok(table) => Ok(table),
+                Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
+            },
             Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
         }
     }
 }
 
-/// The one place that makes a readable table of a version (`None`: the newest); deletion vectors are applied.
-async fn provider_at(log_store: &LogStoreRef, version: Option<u64>) -> Result<OpenTable, DeltaTableError> {
+/// Reads a version (`None`: the newest) of a table that others have changed into what our own scan does not know, as
+/// mapped columns are, by the general reader: slower, and on one core where deletion vectors may be.
+async fn foreign_provider(log_store: &LogStoreRef, version: Option<u64>) -> Result<OpenTable, DeltaTableError> {
     let snapshot = Snapshot::try_new(log_store.as_ref(), version).await?;
     let key = snapshot.metadata().configuration().get(KEY_PROPERTY).map(|json| serde_json::from_str(json));
     let provider =
@@ -61,7 +68,12 @@ async fn provider_at(log_store: &LogStoreRef, version: Option<u64>) -> Result<Op
 }
 
 /// The error that fits what the log holds.
-async fn why_not(error: DeltaTableError, log_store: &LogStoreRef, table: &TableId, version: Option<u64>) -> QueryError {
+async fn why_not(
+    error: impl Into<Box<dyn Error + Send + Sync>>,
+    log_store: &LogStoreRef,
+    table: &TableId,
+    version: Option<u64>,
+) -> QueryError {
     let history = match history(log_store, table).await {
         Ok(history) => history,
         Err(no_history) => return no_history,

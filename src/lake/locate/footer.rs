@@ -44,9 +44,15 @@ impl Footers {
     }
 
     pub async fn get(&self, file: &FileEntry) -> Result<Footer, LakeError> {
-        if let Some(footer) = self.cache.get(&file.add.path) {
-            return Ok(footer);
+        match self.cache.get(&file.add.path) {
+            Some(footer) => Ok(footer),
+            None => Ok(self.read(file).await?.0),
         }
+    }
+
+    /// Reads a footer that is not in the cache, and keeps it. The reader holds the end of the file that came with it: all
+    /// of a small file.
+    pub async fn read(&self, file: &FileEntry) -> Result<(Footer, FileReader), LakeError> {
         let mut reader = self.reader(file);
         reader.start = reader.size.saturating_sub(READ_AHEAD_BYTES);
         let tail = self.store.get_range(&file.path, reader.start..reader.size).await;
@@ -57,7 +63,7 @@ impl Footers {
         let footer = ArrowReaderMetadata::load_async(&mut reader, options).await;
         let footer = Arc::new(footer.map_err(LakeError::parquet(&self.table, "open", &file.add.path))?);
         self.cache.put(&file.add.path, footer.clone(), footer.metadata().memory_size());
-        Ok(footer)
+        Ok((footer, reader))
     }
 
     /// The parser behind this trusts the lengths that a file gives, so the first of them is checked here.
@@ -111,7 +117,14 @@ impl AsyncFileReader for FileReader {
     }
 
     fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
-        async move { self.store.get_ranges(&self.path, &ranges).await.map_err(external) }.boxed()
+        async move {
+            let held: Option<Vec<Bytes>> = ranges.iter().map(|range| self.in_tail(range)).collect();
+            match held {
+                Some(bytes) => Ok(bytes),
+                None => self.store.get_ranges(&self.path, &ranges).await.map_err(external),
+            }
+        }
+        .boxed()
     }
 
     fn get_metadata<'a>(

@@ -2,6 +2,7 @@
 //! of footers and pages, then by comparing the keys themselves.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use arrow::array::BooleanBufferBuilder;
@@ -18,18 +19,25 @@ mod footer;
 mod keys;
 mod probe;
 
-pub(super) use footer::Footers;
+pub(super) use footer::{FileReader, Footers};
 pub(super) use keys::{KeyRange, KeySet, KeySetBuilder, KeySpace};
 
 /// Files that are probed at the same time: each holds one batch of key columns and one request in flight.
 const PROBES_AT_ONCE: usize = 4;
 
+/// Reads the data files of one table: their footers and their deletion vectors, each kept for the next time. Cheap to
+/// clone.
+#[derive(Clone)]
+pub(super) struct FileAccess {
+    pub footers: Arc<Footers>,
+    pub vectors: Arc<VectorStore>,
+    pub vector_cache: Arc<ByteCache<RoaringTreemap>>,
+}
+
 /// What probing needs of a table.
 pub(super) struct Prober {
     pub space: Arc<KeySpace>,
-    pub footers: Footers,
-    pub vectors: VectorStore,
-    pub vector_cache: ByteCache<RoaringTreemap>,
+    pub access: FileAccess,
 }
 
 /// Rows to delete, by the path of their file in the log.
@@ -56,6 +64,15 @@ struct Probed {
     old: Option<Arc<RoaringTreemap>>,
     /// Physical row and key, live rows only.
     hits: Vec<(u64, usize)>,
+}
+
+/// A prober is a reader of files that knows their key.
+impl Deref for Prober {
+    type Target = FileAccess;
+
+    fn deref(&self) -> &FileAccess {
+        &self.access
+    }
 }
 
 impl Prober {
@@ -120,8 +137,7 @@ impl Prober {
 
     async fn probe(&self, file: Arc<FileEntry>, keys: &KeySet) -> Result<Probed, LakeError> {
         let footer = self.footers.get(&file).await?;
-        let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
-        self.check_rows(&file, rows)?;
+        let rows = self.check_rows(&file, &footer)?;
         let mut hits = probe::hits(self, &file, &footer, keys).await?;
         let old = if hits.is_empty() { None } else { self.vector(&file).await? };
         if let Some(deleted) = &old {
@@ -129,16 +145,20 @@ impl Prober {
         }
         Ok(Probed { file, rows, old, hits })
     }
+}
 
-    /// A deletion vector over other rows than the log counts would be refused by readers.
-    fn check_rows(&self, file: &FileEntry, rows: u64) -> Result<(), LakeError> {
+impl FileAccess {
+    /// The physical rows of a file, by its footer, which must be what the log says: a deletion vector over other rows
+    /// would hide the wrong ones.
+    pub fn check_rows(&self, file: &FileEntry, footer: &Footer) -> Result<u64, LakeError> {
+        let rows = u64::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
         match file.rows {
             Some(expected) if expected != rows => Err(LakeError::Damaged {
-                table: self.space.table.clone(),
+                table: self.footers.table.clone(),
                 file: file.add.path.clone(),
                 reason: format!("it has {rows} rows, the log says {expected}"),
             }),
-            _ => Ok(()),
+            _ => Ok(rows),
         }
     }
 

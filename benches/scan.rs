@@ -1,0 +1,253 @@
+//! Queries of a table of 1,000,000 rows after 1,000 micro-batches (a first load of half of the rows; then in each batch 500
+//! new rows, 250 changes of rows of the last batches and 250 of any row of the first load, so that small files span
+//! most keys), read by our own scan and by the deltalake crate's, and the same rows freshly written into one table by our
+//! writer. Each query runs in a plan of its own over tables that are open; its first run, before which nothing of the
+//! files has been read, is told apart. The answers of all are compared.
+//!
+//! `SCAN_ROWS=100000 SCAN_BATCHES=100` makes a smaller table.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use alluvium::batch::KeyedChanges;
+use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use alluvium::config::LakeConfig;
+use alluvium::lake::{CommitOutcome, CommitTag, Lake, LakeScan, LakeTable};
+use alluvium::schema::{Column, TableSchema};
+use arrow::array::{
+    ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::catalog::TableProvider;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use deltalake::DeltaTable;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const REPEATS: usize = 5;
+/// Batches whose rows are changed again soon.
+const RECENT_BATCHES: i64 = 20;
+/// Rows per commit while the fresh table is filled: one file.
+const FILL_ROWS: usize = 1_000_000;
+
+struct Sizes {
+    rows: i64,
+    batches: i64,
+}
+
+impl Sizes {
+    fn from_env() -> Self {
+        let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+        Self { rows: number("SCAN_ROWS", 1_000_000), batches: number("SCAN_BATCHES", 1_000) }
+    }
+
+    fn loaded(&self) -> i64 {
+        self.rows - self.inserts() * (self.batches - 1)
+    }
+
+    /// New rows in each batch after the first.
+    fn inserts(&self) -> i64 {
+        self.rows / 2 / self.batches
+    }
+}
+
+fn queries(sizes: &Sizes) -> [(&'static str, String); 4] {
+    let (from, to) = (sizes.rows / 3, sizes.rows / 3 + sizes.rows / 100);
+    [
+        (
+            "aggregate",
+            "select status, count(*), sum(customer), sum(amount), max(changed), max(length(note)) from t \
+             group by status order by status"
+                .into(),
+        ),
+        ("range", format!("select count(*), sum(amount), max(note) from t where id >= {from} and id < {to}")),
+        ("lookup", format!("select * from t where id = {from}")),
+        ("top", "select amount, id, note from t order by amount desc, id limit 10".into()),
+    ]
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(compare(&Sizes::from_env()));
+}
+
+async fn compare(sizes: &Sizes) {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = Arc::new(schema());
+    let start = Instant::now();
+    let lake = changed_table(&folder.path().join("changed"), &schema, sizes).await;
+    println!("{} batches applied in {:.1} s", sizes.batches, start.elapsed().as_secs_f64());
+    let fresh_lake = fresh_table(&folder.path().join("fresh"), &schema, &lake).await;
+    let (mut worst_peer, mut worst_fresh) = (f64::INFINITY, 0.0_f64);
+    for (name, sql) in queries(sizes) {
+        let ours = measure(|| open_ours(&lake), &sql).await;
+        let peer = measure(|| open_peer(&lake), &sql).await;
+        let fresh = measure(|| open_ours(&fresh_lake), &sql).await;
+        assert_eq!(ours.answer, peer.answer, "{name}");
+        assert_eq!(ours.answer, fresh.answer, "{name}");
+        let (ratio, over_fresh) = (peer.again_ms / ours.again_ms, ours.again_ms / fresh.again_ms);
+        println!(
+            "bench name=scan query={name} ratio={ratio:.1} fresh={over_fresh:.2} ours_ms={:.1} peer_ms={:.1} \
+             fresh_ms={:.1} first_ours_ms={:.1} first_peer_ms={:.1} first_fresh_ms={:.1}",
+            ours.again_ms, peer.again_ms, fresh.again_ms, ours.first_ms, peer.first_ms, fresh.first_ms
+        );
+        worst_peer = worst_peer.min(ratio);
+        worst_fresh = worst_fresh.max(over_fresh);
+    }
+    println!(
+        "bench name=scan ratio={worst_peer:.1} fresh={worst_fresh:.2} rows={} batches={}",
+        sizes.rows, sizes.batches
+    );
+}
+
+struct Measured {
+    first_ms: f64,
+    again_ms: f64,
+    answer: String,
+}
+
+/// Medians of a query: of first runs over tables that were just opened, and of later runs over one of them.
+async fn measure<F: Future<Output = Arc<dyn TableProvider>>>(open: impl Fn() -> F, sql: &str) -> Measured {
+    let (mut first, mut again, mut answer) = (Vec::new(), Vec::new(), String::new());
+    for _ in 0..3 {
+        let table = open().await;
+        let (elapsed, found) = run(&table, sql).await;
+        first.push(elapsed);
+        answer = found;
+    }
+    let table = open().await;
+    run(&table, sql).await;
+    for _ in 0..REPEATS {
+        again.push(run(&table, sql).await.0);
+    }
+    Measured { first_ms: median(first), again_ms: median(again), answer }
+}
+
+async fn run(table: &Arc<dyn TableProvider>, sql: &str) -> (f64, String) {
+    let context = SessionContext::new_with_config(SessionConfig::new());
+    context.register_table("t", table.clone()).unwrap();
+    let start = Instant::now();
+    let batches = context.sql(sql).await.unwrap().collect().await.unwrap();
+    let elapsed = start.elapsed().as_secs_f64() * 1e3;
+    (elapsed, arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string())
+}
+
+async fn open_ours(lake: &Lake) -> Arc<dyn TableProvider> {
+    Arc::new(LakeScan::open(lake, &table_id(), None).await.unwrap().unwrap())
+}
+
+async fn open_peer(lake: &Lake) -> Arc<dyn TableProvider> {
+    let mut table = DeltaTable::new(lake.log_store(&table_id()));
+    table.load().await.unwrap();
+    table.table_provider().await.unwrap()
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn table_id() -> TableId {
+    TableId::new("shop", "orders")
+}
+
+fn schema() -> TableSchema {
+    let column =
+        |name: &str, data_type| Column { name: name.into(), data_type, nullable: true, source_type: String::new() };
+    let columns = vec![
+        column("id", DataType::Int64),
+        column("customer", DataType::Int32),
+        column("status", DataType::Utf8),
+        column("amount", DataType::Decimal128(12, 2)),
+        column("changed", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+        column("note", DataType::Utf8),
+    ];
+    TableSchema { table: table_id(), columns, key: vec![0], default_charset: None, version: 1 }
+}
+
+/// One row per id; `salt` changes all other columns.
+fn rows(schema: &TableSchema, ids: &[i64], salt: i64) -> RecordBatch {
+    let mut random = StdRng::seed_from_u64(salt.unsigned_abs());
+    let letters = b"abcdefghijklmnopqrstuvwxyz      ";
+    let mut note = || (0..100).map(|_| char::from(letters[random.random_range(0..letters.len())])).collect::<String>();
+    let notes: StringArray = ids.iter().map(|_| Some(note())).collect();
+    let mix = |id: &i64| id.wrapping_mul(0x9E37_79B9).wrapping_add(salt.wrapping_mul(7_919));
+    let states = ["new", "paid", "shipped", "returned"];
+    let status = |id: &i64| Some(states[usize::try_from(mix(id).rem_euclid(4)).unwrap()]);
+    let amounts: Decimal128Array = ids.iter().map(|id| Some(i128::from(mix(id).rem_euclid(1_000_000)))).collect();
+    let changed = |id: &i64| Some(1_700_000_000_000_000 + mix(id).rem_euclid(1 << 40));
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(ids.to_vec())),
+        Arc::new(ids.iter().map(|id| i32::try_from(mix(id).rem_euclid(100_000)).ok()).collect::<Int32Array>()),
+        Arc::new(ids.iter().map(status).collect::<StringArray>()),
+        Arc::new(amounts.with_precision_and_scale(12, 2).unwrap()),
+        Arc::new(ids.iter().map(changed).collect::<TimestampMicrosecondArray>().with_timezone("UTC")),
+        Arc::new(notes),
+    ];
+    RecordBatch::try_new(schema.arrow_schema(), columns).unwrap()
+}
+
+fn lake_in(folder: &Path) -> Lake {
+    let config = LakeConfig { url: url::Url::from_directory_path(folder).unwrap(), options: Default::default() };
+    Lake::open(&config).unwrap()
+}
+
+async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes) -> Lake {
+    let lake = lake_in(folder);
+    let mut table = lake.create_table(schema, &CommitTag::default()).await.unwrap();
+    let mut random = StdRng::seed_from_u64(1);
+    let loaded: Vec<i64> = (0..sizes.loaded()).collect();
+    upsert(&mut table, schema, rows(schema, &loaded, 0), 1).await;
+    let (mut next, inserts) = (sizes.loaded(), sizes.inserts());
+    for batch in 2..=sizes.batches {
+        let mut ids: BTreeSet<i64> = (next..next + inserts).collect();
+        let recent = (next - RECENT_BATCHES * inserts).max(0);
+        ids.extend((0..inserts / 2).map(|_| random.random_range(recent..next)));
+        ids.extend((0..inserts / 2).map(|_| random.random_range(0..sizes.loaded())));
+        next += inserts;
+        let ids: Vec<i64> = ids.into_iter().collect();
+        upsert(&mut table, schema, rows(schema, &ids, batch), batch).await;
+    }
+    println!("{:?}", table.stats());
+    lake
+}
+
+/// The same rows in key order, in one commit.
+async fn fresh_table(folder: &Path, schema: &Arc<TableSchema>, changed: &Lake) -> Lake {
+    let context = SessionContext::new();
+    context.register_table("t", open_ours(changed).await).unwrap();
+    let batches = context.sql("select * from t order by id").await.unwrap().collect().await.unwrap();
+    let target = schema.arrow_schema();
+    let plain = batches.iter().map(|batch| {
+        let columns = batch.columns().iter().zip(target.fields());
+        let columns = columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()).unwrap());
+        RecordBatch::try_new(target.clone(), columns.collect()).unwrap()
+    });
+    let all = arrow::compute::concat_batches(&target, &plain.collect::<Vec<_>>()).unwrap();
+    let lake = lake_in(folder);
+    let mut table = lake.create_table(schema, &CommitTag::default()).await.unwrap();
+    for (from, sequence) in (0..all.num_rows()).step_by(FILL_ROWS).zip(1..) {
+        let part = all.slice(from, FILL_ROWS.min(all.num_rows() - from));
+        upsert(&mut table, schema, part, sequence).await;
+    }
+    println!("fresh: {:?}", table.stats());
+    lake
+}
+
+async fn upsert(table: &mut LakeTable, schema: &Arc<TableSchema>, rows: RecordBatch, sequence: i64) {
+    let span = TransactionSpan {
+        first_row: 0,
+        commit_time_us: sequence,
+        position: SourcePosition { order: (0, 0), text: String::new() },
+    };
+    let operations = vec![Operation::Update; rows.num_rows()];
+    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
+    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
+    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
+    let outcome = table.apply(keyed, &tag).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+}

@@ -1,0 +1,308 @@
+//! Reads one version of a Delta table for queries: live rows only, in parallel, and no more of them than a query needs.
+//!
+//! ```text
+//! filters -> prune files: bounds and partition values in the log   pruning.rs, bounds.rs, columns.rs
+//!         -> read their deletion vectors -> rows to read           selection.rs
+//!         -> DataFusion's Parquet scan: row groups, pages, columns; footers and bytes by way of reader.rs
+//! ```
+//! DataFusion splits large files at row groups and hands each part the file's whole selection of rows, of which it takes
+//! the part that it reads. Row numbers never cross a file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::config::TableParquetOptions;
+use datafusion::common::{DFSchema, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetRowSelection;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use deltalake::table::state::DeltaTableState;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore};
+use url::{Position, Url};
+
+use self::bounds::FileBounds;
+use self::columns::ScanColumns;
+use self::reader::LiveFiles;
+use super::files::{self, FileEntry};
+use super::locate::FileAccess;
+use super::{Lake, LakeError, LakeTable, schema};
+use crate::change::TableId;
+
+mod bounds;
+mod columns;
+mod pruning;
+mod reader;
+mod selection;
+
+/// Deletion vectors that are read at the same time: most of the time of each is the store's answer.
+const VECTORS_AT_ONCE: usize = 16;
+/// Features of a table's protocol that this reader knows, or that ask nothing of readers of data. Mapped columns are
+/// refused by the table's property, for the feature alone changes nothing.
+const READER_FEATURES: [&str; 5] =
+    ["deletionVectors", "timestampNtz", "columnMapping", "v2Checkpoint", "vacuumProtocolCheck"];
+/// Old Parquet writers (Spark's default for years) store timestamps in 96 bits, always in UTC and of a precision that
+/// Delta does not have.
+const INT96_UNIT: &str = "us";
+const INT96_ZONE: &str = "+00:00";
+
+/// The live rows of one version of a table, or of some of its files. Cheap to clone.
+#[derive(Clone)]
+pub struct LakeScan {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    table: TableId,
+    columns: ScanColumns,
+    files: Vec<Arc<FileEntry>>,
+    access: FileAccess,
+    /// The names of the key columns as the job recorded them.
+    key: Vec<String>,
+    /// The host of the lake's URL, and the store that is rooted there.
+    host: Url,
+    host_store: Arc<dyn ObjectStore>,
+    /// The table's folder in it.
+    folder: Path,
+}
+
+impl LakeScan {
+    /// All live rows of a version (`None`: the newest) of a table, for queries: text and bytes come as views. `Ok(None)`
+    /// if there is no table.
+    ///
+    /// # Errors
+    /// [`LakeError::Delta`] if the version cannot be read from the log; [`LakeError::Unsupported`] for tables of others
+    /// that need more of a reader than this one can do.
+    pub async fn open(lake: &Lake, table: &TableId, version: Option<u64>) -> Result<Option<Self>, LakeError> {
+        let log_store = lake.log_store(table);
+        let exists = log_store.is_delta_table_location().await;
+        if !exists.map_err(LakeError::delta(table, "look for its log"))? {
+            return Ok(None);
+        }
+        let state = DeltaTableState::try_new(log_store.as_ref(), version).await;
+        let state = state.map_err(LakeError::delta(table, "read its log"))?;
+        check_readable(table, &state)?;
+        let files = files::list(state.snapshot(), &log_store, table).await?;
+        let schema = with_views(&state.snapshot().arrow_schema());
+        Ok(Some(Self::new(lake, table, &state, schema, files, lake.file_access(table))))
+    }
+
+    fn new(
+        lake: &Lake,
+        table: &TableId,
+        state: &DeltaTableState,
+        schema: SchemaRef,
+        files: Vec<Arc<FileEntry>>,
+        access: FileAccess,
+    ) -> Self {
+        let key = state.metadata().configuration().get(schema::KEY).map(|text| serde_json::from_str(text));
+        let mut host = lake.root().clone();
+        host.set_path("");
+        let inner = Inner {
+            table: table.clone(),
+            columns: ScanColumns::new(schema, state.metadata().partition_columns()),
+            files,
+            access,
+            key: key.and_then(std::result::Result::ok).unwrap_or_default(),
+            host,
+            host_store: lake.host_store(),
+            folder: Path::from_url_path(lake.table_url(table).path()).unwrap_or_default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The names of the key columns as the job recorded them; empty for tables of others.
+    pub fn key(&self) -> &[String] {
+        &self.inner.key
+    }
+}
+
+impl LakeTable {
+    /// The live rows of `files` of the present version, with all columns of the table in its order. Footers and vectors
+    /// come from the table's caches.
+    #[allow(dead_code, reason = "for those who rewrite files")]
+    pub(in crate::lake) fn scan(&self, files: Vec<Arc<FileEntry>>) -> LakeScan {
+        LakeScan::new(&self.lake, &self.table, &self.state, self.arrow_schema(), files, self.prober.access.clone())
+    }
+}
+
+/// Refuses tables that this reader would read wrongly.
+fn check_readable(table: &TableId, state: &DeltaTableState) -> Result<(), LakeError> {
+    let unsupported = |reason: String| Err(LakeError::Unsupported { table: table.clone(), reason });
+    let mapping = state.metadata().configuration().get("delta.columnMapping.mode");
+    if mapping.is_some_and(|mode| mode != "none") {
+        return unsupported("its columns are mapped to other names".into());
+    }
+    let features = state.protocol().reader_features().unwrap_or_default();
+    let unknown = features.iter().map(ToString::to_string).find(|name| !READER_FEATURES.contains(&name.as_str()));
+    match unknown {
+        Some(feature) => unsupported(format!("its readers must know {feature}")),
+        None => Ok(()),
+    }
+}
+
+/// The same columns, with text and bytes as views, which queries handle faster.
+fn with_views(schema: &Schema) -> SchemaRef {
+    let view = |field: &Arc<Field>| match field.data_type() {
+        DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
+        DataType::Binary => Arc::new(field.as_ref().clone().with_data_type(DataType::BinaryView)),
+        _ => field.clone(),
+    };
+    let fields: Fields = schema.fields().iter().map(view).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+impl fmt::Debug for LakeScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LakeScan").field("table", &self.inner.table).field("files", &self.inner.files.len()).finish()
+    }
+}
+
+#[async_trait]
+impl TableProvider for LakeScan {
+    fn schema(&self) -> SchemaRef {
+        self.inner.columns.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Filters leave out files, row groups and pages, but not each row that does not match: the engine filters again.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let inner = &self.inner;
+        let predicate = inner.predicate(session, filters)?;
+        let wanted = inner.columns.wanted(projection, predicate.as_ref());
+        let mut files = inner.bounded_files(&wanted)?;
+        if let Some(predicate) = &predicate {
+            files = pruning::keep_matching(&inner.columns, &wanted, files, predicate);
+        }
+        // A limit counts rows that match, and only without filters do all of them.
+        let limit = limit.filter(|_| filters.is_empty());
+        if let Some(limit) = limit {
+            files = enough(files, limit);
+        }
+        let projection = inner.columns.in_scan_order(projection);
+        if files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(Arc::new(inner.columns.scan_schema().project(&projection)?))));
+        }
+        inner.plan(session, projection, files, &wanted, limit).await
+    }
+}
+
+/// A file with what the log says of its columns.
+struct BoundedFile {
+    entry: Arc<FileEntry>,
+    bounds: FileBounds,
+}
+
+/// The first files, until they hold `limit` live rows.
+fn enough(files: Vec<BoundedFile>, limit: usize) -> Vec<BoundedFile> {
+    let mut rows = 0;
+    let enough = |file: &BoundedFile| {
+        let before = rows;
+        rows += file.bounds.live_rows().unwrap_or(0);
+        before < limit as u64
+    };
+    files.into_iter().take_while(enough).collect()
+}
+
+impl Inner {
+    fn predicate(&self, session: &dyn Session, filters: &[Expr]) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        let Some(filter) = conjunction(filters.iter().cloned()) else { return Ok(None) };
+        let schema = DFSchema::try_from(self.columns.schema.as_ref().clone())?;
+        session.create_physical_expr(filter, &schema).map(Some)
+    }
+
+    /// All files, with bounds of the `wanted` columns.
+    fn bounded_files(&self, wanted: &[usize]) -> Result<Vec<BoundedFile>> {
+        let bounded = |entry: &Arc<FileEntry>| {
+            let bounds = FileBounds::new(&self.table, &self.columns, entry, wanted).map_err(external)?;
+            Ok(BoundedFile { entry: entry.clone(), bounds })
+        };
+        self.files.iter().map(bounded).collect()
+    }
+
+    /// The scan of `files`; `projection` by position in the scan's own order of columns.
+    async fn plan(
+        &self,
+        session: &dyn Session,
+        projection: Vec<usize>,
+        files: Vec<BoundedFile>,
+        wanted: &[usize],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let parts = stream::iter(files).map(|file| self.part(file, wanted)).buffered(VECTORS_AT_ONCE);
+        let parts: Vec<PartitionedFile> = parts.try_collect().await?;
+        let known = parts.iter().filter_map(|part| part.statistics.as_deref());
+        let statistics = Statistics::try_merge_iter(known, self.columns.scan_schema())?;
+        // The scan does not tell its readers that a limit cuts these counts.
+        let statistics = if limit.is_some() { statistics.to_inexact() } else { statistics };
+        let url = ObjectStoreUrl::parse(&self.host[..Position::BeforePath])?;
+        session.runtime_env().register_object_store(url.as_ref(), self.host_store.clone());
+        let source = Arc::new(self.source(session));
+        let partitions = session.config().target_partitions().max(1);
+        let config = FileScanConfigBuilder::new(url, source)
+            .with_file_groups(FileGroup::new(parts).split_files(partitions))
+            .with_statistics(statistics)
+            .with_projection_indices(Some(projection))?
+            .with_limit(limit)
+            .build();
+        Ok(DataSourceExec::from_data_source(config))
+    }
+
+    fn source(&self, session: &dyn Session) -> ParquetSource {
+        let mut options =
+            TableParquetOptions { global: session.config_options().execution.parquet.clone(), ..Default::default() };
+        options.global.coerce_int96 = Some(INT96_UNIT.into());
+        options.global.coerce_int96_tz = Some(INT96_ZONE.into());
+        ParquetSource::new(self.columns.scan.clone())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(Arc::new(LiveFiles { access: self.access.clone() }))
+    }
+
+    /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live.
+    async fn part(&self, file: BoundedFile, wanted: &[usize]) -> Result<PartitionedFile> {
+        let BoundedFile { entry, bounds } = file;
+        let meta = ObjectMeta {
+            location: self.folder.parts().chain(entry.path.parts()).collect(),
+            last_modified: chrono::DateTime::UNIX_EPOCH,
+            size: entry.bytes(),
+            e_tag: None,
+            version: None,
+        };
+        let values = self.columns.partition_values(&self.table, &entry.add).map_err(external)?;
+        let mut part = PartitionedFile::new_from_meta(meta).with_partition_values(values);
+        part.statistics = Some(Arc::new(bounds.statistics(&self.columns, wanted, entry.bytes())));
+        if let Some(selection) = selection::live_rows(&self.access, &entry).await.map_err(external)? {
+            part = part.with_extension(ParquetRowSelection::new(selection));
+        }
+        Ok(part.with_extension(entry))
+    }
+}
+
+fn external(error: LakeError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

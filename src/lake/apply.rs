@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::compute::not;
 use arrow::datatypes::SchemaRef;
 use deltalake::kernel::{Action, Add};
@@ -13,6 +14,7 @@ use tokio::sync::mpsc;
 use super::commit::Attempt;
 use super::files::FileEntry;
 use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
+use super::partition::PartitionedWriter;
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
 use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
@@ -23,6 +25,8 @@ use crate::failpoint;
 const ATTEMPTS_MAX: usize = 10;
 /// Of a table's memory, the share that the keys of a batch may hold before they are located: one part in this many.
 const KEYS_SHARE: usize = 4;
+/// The same for the rows that wait for the file of their partition.
+const PARTITION_SHARE: usize = 8;
 
 /// A batch whose new rows are written and whose old rows are found.
 struct Staged {
@@ -31,6 +35,29 @@ struct Staged {
     located: Located,
     /// All keys, to locate them again; `None` if they did not fit into memory at once.
     keys: Option<Arc<KeySet>>,
+}
+
+/// Writes the new rows of a batch.
+enum BatchWriter {
+    Whole(Box<DataWriter>),
+    Partitioned(Box<PartitionedWriter>),
+}
+
+impl BatchWriter {
+    /// Takes rows with the table's columns, in key order.
+    async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
+        match self {
+            Self::Whole(writer) => writer.write(rows).await,
+            Self::Partitioned(writer) => writer.write(rows).await,
+        }
+    }
+
+    async fn finish(self) -> Result<NewFiles, LakeError> {
+        match self {
+            Self::Whole(writer) => writer.finish().await,
+            Self::Partitioned(writer) => writer.finish().await,
+        }
+    }
 }
 
 /// What one commit changes in the list of files.
@@ -95,7 +122,7 @@ impl LakeTable {
         let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
-        let mut writer = self.writer(self.arrow_schema());
+        let mut writer = self.batch_writer();
         let mut located = Located::default();
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
@@ -120,6 +147,24 @@ impl LakeTable {
         Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
     }
 
+    /// A writer of rows of any partition.
+    fn batch_writer(&self) -> BatchWriter {
+        let partitioning = self.partitioning().clone();
+        if partitioning.is_empty() {
+            return BatchWriter::Whole(Box::new(self.writer(self.file_schema())));
+        }
+        let key: Vec<String> = self.prober.space.names().map(str::to_string).collect();
+        let (table, store, layout) = (self.table.clone(), self.store.clone(), self.lake.layout());
+        let schema = self.file_schema();
+        let files = schema.clone();
+        let open = move |partition| {
+            DataWriter::new(table.clone(), store.clone(), files.clone(), key.clone(), layout).in_partition(partition)
+        };
+        let memory = self.lake.memory_bytes() / PARTITION_SHARE;
+        BatchWriter::Partitioned(Box::new(PartitionedWriter::new(partitioning, schema, memory, open)))
+    }
+
+    /// A writer of rows of one partition, with the columns of `schema`.
     pub(super) fn writer(&self, schema: SchemaRef) -> DataWriter {
         let key = self.prober.space.names().map(str::to_string).collect();
         DataWriter::new(self.table.clone(), self.store.clone(), schema, key, self.lake.layout())

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use serde_json::Value;
 
-use super::locate::{KeyRange, KeySpace};
+use super::locate::{KeyPartition, KeyRange, KeySpace};
 use super::{LakeError, stats};
 
 /// One live data file.
@@ -23,6 +23,8 @@ pub(super) struct FileEntry {
     pub rows: Option<u64>,
     /// Bounds of the first key column, where the log has usable ones.
     pub range: Option<KeyRange>,
+    /// The values of the partition columns that follow from the key; `None` where the log has none, or others.
+    pub partition: Option<KeyPartition>,
 }
 
 /// The live files by their path in the log.
@@ -34,11 +36,20 @@ impl FileEntry {
             let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
             return Err(LakeError::Unsupported { table: space.table.clone(), reason });
         }
+        if !add.path.is_ascii() {
+            // A `remove` must name the path as its `add` wrote it, escaped or not, and only the unescaped form is known.
+            let reason = format!("its file {} was named by another engine with letters beyond ASCII", add.path);
+            return Err(LakeError::Unsupported { table: space.table.clone(), reason });
+        }
         let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
         let parsed: Option<Value> = add.stats.as_deref().and_then(|text| serde_json::from_str(text).ok());
         let rows = parsed.as_ref().and_then(|stats| stats.get("numRecords")).and_then(Value::as_u64);
-        let range = parsed.as_ref().and_then(|stats| stats::key_range(space, stats));
-        Ok(Self { add, path, rows, range })
+        let range = match space.partition_range(&add) {
+            None => parsed.as_ref().and_then(|stats| stats::key_range(space, stats)),
+            known => known,
+        };
+        let partition = space.partition_of_file(&add);
+        Ok(Self { add, path, rows, range, partition })
     }
 
     /// How many of its rows are deleted.

@@ -15,6 +15,7 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
+mod partition;
 mod rewrite;
 mod schema;
 mod state;

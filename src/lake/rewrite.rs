@@ -23,7 +23,7 @@ const COPY_ROWS_MAX: u64 = 8_192;
 const COPY_SHARE: usize = 16;
 
 impl LakeTable {
-    /// Writes all live rows again with the columns of `schema`: one new file or more for each old one, in the order
+    /// Writes all live rows again with the columns of `schema`, which are those of files: one new file or more for each old one, in the order
     /// that the rows had. Columns that a file lacks get their value of `defaults` (arrays of one value), or null.
     pub(super) async fn rewrite(
         &self,
@@ -57,7 +57,7 @@ impl LakeTable {
         let rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
             .with_batch_size(self.copy_rows(&footer));
         let mut batches = rows.build().map_err(&failed)?;
-        let mut writer = self.writer(schema.clone());
+        let mut writer = self.writer(schema.clone()).in_partition(file.add.partition_values.clone());
         let mut position = 0;
         while let Some(batch) = batches.try_next().await.map_err(&failed)? {
             let live = self.live_rows(&batch, position, deleted.as_deref())?;

@@ -7,12 +7,14 @@ use deltalake::kernel::{DataType, Metadata, Protocol, StructField, StructType, c
 use serde_json::{Value, json};
 
 use super::LakeError;
+use super::partition::{PartitionColumn, Partitioning};
 use crate::change::TableId;
 use crate::schema::{Column, TableSchema};
 
 /// Table properties by which Alluvium knows its tables.
 pub(super) const SOURCE: &str = "alluvium.source";
 pub(super) const KEY: &str = "alluvium.key";
+pub(super) const PARTITION_BY: &str = "alluvium.partition_by";
 pub(super) const SCHEMA_VERSION: &str = "alluvium.schema_version";
 /// Field metadata: what the source says of the column.
 const FIELD_NULLABLE: &str = "alluvium.nullable";
@@ -22,6 +24,9 @@ const FIELD_SOURCE_TYPE: &str = "alluvium.source_type";
 const TIMESTAMP_NTZ: &str = "timestampNtz";
 /// The feature name of deletion vectors in the Delta protocol.
 const DELETION_VECTORS: &str = "deletionVectors";
+/// The feature name of generated columns, and the field metadata that makes a column one.
+const GENERATED_COLUMNS: &str = "generatedColumns";
+const GENERATION_EXPRESSION: &str = "delta.generationExpression";
 /// The feature name of column invariants in the Delta protocol. Spark counts NOT NULL among them, and refuses to read
 /// a table with NOT NULL columns whose writer features lack it.
 const INVARIANTS: &str = "invariants";
@@ -38,22 +43,42 @@ pub(super) fn field(table: &TableId, column: &Column, in_key: bool) -> Result<St
     Ok(StructField::new(&column.name, data_type, !in_key).with_metadata(metadata))
 }
 
-/// The Delta schema of a new table.
-pub(super) fn delta_schema(schema: &TableSchema) -> Result<StructType, LakeError> {
-    let fields = schema
+/// The Delta field of a partition column that the source does not have.
+fn derived_field(table: &TableId, column: &PartitionColumn) -> Result<StructField, LakeError> {
+    let data_type: Result<DataType, _> = (&column.data_type).try_into_kernel();
+    let data_type = data_type.map_err(LakeError::arrow(table, "map a partition column's type to Delta"))?;
+    let expression = column.generation_expression().map(delta_kernel::schema::MetadataValue::String);
+    Ok(StructField::new(&column.name, data_type, true)
+        .with_metadata(expression.map(|expression| (GENERATION_EXPRESSION, expression))))
+}
+
+/// The Delta schema of a new table: the source's columns, then the partition columns that only the table has.
+pub(super) fn delta_schema(schema: &TableSchema, partitioning: &Partitioning) -> Result<StructType, LakeError> {
+    // The empty text of a partition column is null in the lake.
+    let may_be_null = |column: &Column| partitioning.column(&column.name).is_some_and(PartitionColumn::is_text);
+    let source = schema
         .columns
         .iter()
         .enumerate()
-        .map(|(index, column)| field(&schema.table, column, schema.key.contains(&index)));
-    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        .map(|(index, column)| field(&schema.table, column, schema.key.contains(&index) && !may_be_null(column)));
+    let derived = partitioning.columns.iter().filter(|column| column.by.part.is_some());
+    let derived = derived.map(|column| derived_field(&schema.table, column));
+    let fields = source.chain(derived).collect::<Result<Vec<_>, _>>()?;
     StructType::try_new(fields).map_err(|error| unsupported(&schema.table, &error))
 }
 
 /// Table metadata with a new table id.
-pub(super) fn new_table_metadata(schema: &TableSchema, delta: &StructType) -> Result<Metadata, LakeError> {
+pub(super) fn new_table_metadata(
+    schema: &TableSchema,
+    delta: &StructType,
+    partitioning: &Partitioning,
+) -> Result<Metadata, LakeError> {
     let mut properties = properties(schema);
+    if !partitioning.is_empty() {
+        properties.insert(PARTITION_BY, partitioning.property());
+    }
     properties.insert("delta.enableDeletionVectors", "true".to_string());
-    new_metadata(delta, Vec::<String>::new(), properties).map_err(|error| unsupported(&schema.table, &error))
+    new_metadata(delta, partitioning.names(), properties).map_err(|error| unsupported(&schema.table, &error))
 }
 
 /// The properties that follow the source's schema.
@@ -91,6 +116,9 @@ pub(super) fn grown_protocol(
     if delta.fields().any(|field| !field.is_nullable()) {
         grown |= add_feature(&mut value, "writerFeatures", INVARIANTS);
     }
+    if delta.fields().any(|field| field.metadata().contains_key(GENERATION_EXPRESSION)) {
+        grown |= add_feature(&mut value, "writerFeatures", GENERATED_COLUMNS);
+    }
     if !grown {
         return Ok(None);
     }
@@ -125,7 +153,7 @@ mod tests {
         let columns = vec![column("id", DataType::Int64), column("value", data_type)];
         let schema =
             TableSchema { table: TableId::new("shop", "t"), columns, key: vec![0], default_charset: None, version: 1 };
-        let delta = delta_schema(&schema).unwrap();
+        let delta = delta_schema(&schema, &Partitioning::plan(&schema, &[]).unwrap()).unwrap();
         let protocol = new_protocol(&schema.table, &delta).unwrap();
         let value = serde_json::to_value(&protocol).unwrap();
         let expected = json!({

@@ -2,6 +2,7 @@
 
 mod faults;
 mod model;
+mod partitions;
 mod world;
 
 use super::*;

@@ -125,6 +125,12 @@ impl Session<'_> {
                 let table = record.schema.table.clone();
                 Ok(Some((table.clone(), format!("{error}; {advice} {table}"))))
             }
+            Err(PipelineError::Lake(error @ LakeError::Partition { .. })) => {
+                let advice = "change its partition_by in the job file, move its Delta table away if there is one, and \
+                              load it with: alluvium run --resnapshot";
+                let table = record.schema.table.clone();
+                Ok(Some((table.clone(), format!("{error}; {advice} {table}"))))
+            }
             Err(error) => Err(error),
         }
     }

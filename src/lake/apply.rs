@@ -1,4 +1,4 @@
-//! The merge-on-read upsert of one batch.
+//! The upsert of one batch.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use super::partition::PartitionedWriter;
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
 use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
+use crate::config::MergeMode;
 use crate::failpoint;
 
 /// How often a batch is located again because others committed in between. Someone who commits faster than
@@ -96,6 +97,9 @@ impl LakeTable {
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
+        if !self.follow_merge_mode().await? {
+            return Ok(CommitOutcome::Conflict);
+        }
         let mut staged = self.stage(changes).await?;
         for _ in 0..ATTEMPTS_MAX {
             let changes = self.plan(&staged).await?;
@@ -109,6 +113,7 @@ impl LakeTable {
                 Attempt::Overtaken => {}
             }
             self.drop_vectors(&changes).await;
+            self.abandon(&changes.new).await;
             if !self.locate_again(&mut staged).await? {
                 break;
             }
@@ -187,7 +192,7 @@ impl LakeTable {
         Ok(true)
     }
 
-    /// Decides what becomes of each file, and writes the deletion vectors.
+    /// Decides what becomes of each file, and writes the deletion vectors, or the rows that stay of each.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
         let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
@@ -195,6 +200,12 @@ impl LakeTable {
             return Ok(changes);
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
+        if self.merge_mode() == MergeMode::CopyOnWrite {
+            let new = self.copy_remaining(&staged.located).await?;
+            changes.added.extend(new.adds.iter().cloned());
+            changes.new = new;
+            return Ok(changes);
+        }
         let left = |hits: &&FileHits| hits.vector.len() < hits.rows;
         let kept: Vec<&FileHits> = staged.located.files.values().filter(left).collect();
         if kept.is_empty() {
@@ -248,9 +259,9 @@ impl LakeTable {
             version: self.version(),
             rows_upserted: staged.new.rows,
             rows_deleted: staged.located.rows_deleted,
-            files_added: staged.new.adds.len() as u64,
+            files_added: (staged.new.adds.len() + changes.new.adds.len()) as u64,
             files_touched: changes.removed.len() as u64,
-            bytes_written: staged.new.bytes(),
+            bytes_written: staged.new.bytes() + changes.new.bytes(),
         };
         self.adopt(changes)?;
         Ok(summary)

@@ -23,8 +23,8 @@ impl Lake {
         let settings = self.rules().settings(&table.table);
         let partitioning = Partitioning::plan(table, &settings.partition_by)?;
         let delta = schema::delta_schema(table, &partitioning)?;
-        let protocol = schema::new_protocol(&table.table, &delta)?;
-        let metadata = schema::new_table_metadata(table, &delta, &partitioning)?;
+        let protocol = schema::new_protocol(&table.table, &delta, settings.merge)?;
+        let metadata = schema::new_table_metadata(table, &delta, &partitioning, settings.merge)?;
         let operation = DeltaOperation::Create {
             mode: SaveMode::ErrorIfExists,
             location: self.table_url(&table.table),

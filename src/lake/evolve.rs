@@ -136,7 +136,8 @@ impl LakeTable {
         files: &FileChanges,
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
-        let protocol = schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema)?;
+        let protocol =
+            schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema, self.merge_mode())?;
         let is_grown = evolution.metadata != *self.state.metadata();
         let mut actions = Vec::from_iter(is_grown.then(|| Action::Metadata(evolution.metadata.clone())));
         actions.extend(protocol.map(Action::Protocol));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
 
-use super::world::{AWKWARD, KeyKind, World, memory_lake, partitioned, tag};
+use super::world::{AWKWARD, KeyKind, World, copy_on_write, memory_lake, partitioned, tag};
 use crate::change::TableId;
 use crate::config::TableRules;
 use crate::lake::{CommitTag, LakeError, LakeErrorKind};
@@ -14,9 +14,10 @@ use object_store::memory::InMemory;
 
 /// Random batches that move rows between partitions, with all else that happens to a table in between.
 async fn check(by: &[&str], kind: KeyKind, seed: u64) {
-    let mut world = World::with(partitioned(by), kind, seed).await;
+    let settings = if seed.is_multiple_of(2) { partitioned(by) } else { copy_on_write(partitioned(by)) };
+    let mut world = World::with(settings.clone(), kind, seed).await;
     for step in 0..8 {
-        let context = format!("by {by:?}, {kind:?} seed {seed} step {step}");
+        let context = format!("by {by:?} {:?}, {kind:?} seed {seed} step {step}", settings.merge);
         world.apply_random(60, 90).await;
         world.compare(&context).await;
         match step {

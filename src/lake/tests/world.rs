@@ -80,6 +80,8 @@ pub fn partitioned(by: &[&str]) -> TableSettings {
     TableSettings { partition_by, ..TableSettings::default() }
 }
 
+pub const MODES: [MergeMode; 2] = [MergeMode::OnRead, MergeMode::CopyOnWrite];
+
 /// Settings of a table without deletion vectors.
 pub fn copy_on_write(settings: TableSettings) -> TableSettings {
     TableSettings { merge: MergeMode::CopyOnWrite, ..settings }
@@ -115,6 +117,10 @@ impl World {
     pub async fn with(settings: TableSettings, kind: KeyKind, seed: u64) -> Self {
         let lake = memory_lake(Arc::new(InMemory::new())).with_rules(TableRules::uniform(settings));
         Self::new(lake, TableId::new("shop", "orders"), kind, seed).await
+    }
+
+    pub async fn in_mode(merge: MergeMode, kind: KeyKind, seed: u64) -> Self {
+        Self::with(TableSettings { merge, ..TableSettings::default() }, kind, seed).await
     }
 
     /// Changes the job file, and opens the table again.
@@ -295,6 +301,11 @@ impl World {
 
     pub async fn foreign_compaction(&self) {
         self.delta().await.optimize().await.unwrap();
+    }
+
+    pub async fn foreign_property(&self, name: &str, value: &str) {
+        let properties = std::collections::HashMap::from([(name.to_string(), value.to_string())]);
+        self.delta().await.set_tbl_properties().with_properties(properties).await.unwrap();
     }
 
     /// Deletes keys by number, here and in the model. For [`KeyKind::Long`].

@@ -1,5 +1,7 @@
 //! Settings of single tables, by rules.
 
+use std::fmt;
+
 use crate::change::TableId;
 
 use super::TableFilter;
@@ -62,6 +64,20 @@ impl TableRules {
         Self { rules }
     }
 
+    /// The same settings for all tables.
+    #[cfg(test)]
+    pub fn uniform(settings: TableSettings) -> Self {
+        let tables = TableFilter::new(["*.*"]).unwrap();
+        let TableSettings { partition_by, cluster_by, merge, change_feed } = settings;
+        Self::new(vec![TableRule {
+            tables,
+            partition_by: Some(partition_by),
+            cluster_by: Some(cluster_by),
+            merge: Some(merge),
+            change_feed: Some(change_feed),
+        }])
+    }
+
     pub fn settings(&self, table: &TableId) -> TableSettings {
         let mut settings = TableSettings::default();
         for rule in self.rules.iter().filter(|rule| rule.tables.matches(table)) {
@@ -86,7 +102,7 @@ impl TableRule {
 
 impl PartitionBy {
     /// `column`, or `year(column)`, `month(column)`, `day(column)`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let part = |word: &str, part| {
             let column = text.strip_prefix(word)?.strip_prefix('(')?.strip_suffix(')')?;
             Some(Self { column: column.trim().to_string(), part: Some(part) })
@@ -96,6 +112,26 @@ impl PartitionBy {
             .or_else(|| part("day", DatePart::Day))
             .unwrap_or_else(|| Self { column: text.to_string(), part: None });
         (!parsed.column.is_empty()).then_some(parsed)
+    }
+}
+
+impl fmt::Display for PartitionBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            None => write!(f, "{}", self.column),
+            Some(part) => write!(f, "{}({})", part.word(), self.column),
+        }
+    }
+}
+
+impl DatePart {
+    /// As the job file writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Year => "year",
+            Self::Month => "month",
+            Self::Day => "day",
+        }
     }
 }
 
@@ -125,6 +161,9 @@ mod tests {
         assert_eq!(parsed("region"), Some(("region".into(), None)));
         assert_eq!(parsed("month(created at)"), Some(("created at".into(), Some(DatePart::Month))));
         assert_eq!(parsed("year()"), None);
+        for text in ["region", "year(a)", "month(a b)", "day(c)"] {
+            assert_eq!(PartitionBy::parse(text).map(|by| by.to_string()), Some(text.to_string()));
+        }
         assert_eq!(parsed(""), None);
     }
 }

@@ -1,7 +1,8 @@
-//! The merge-on-read upsert of one batch.
+//! The upsert of one batch.
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::compute::not;
 use arrow::datatypes::SchemaRef;
 use deltalake::kernel::{Action, Add};
@@ -13,9 +14,11 @@ use tokio::sync::mpsc;
 use super::commit::Attempt;
 use super::files::FileEntry;
 use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
+use super::partition::PartitionedWriter;
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
 use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
+use crate::config::MergeMode;
 use crate::failpoint;
 
 /// How often a batch is located again because others committed in between. Someone who commits faster than
@@ -23,6 +26,8 @@ use crate::failpoint;
 const ATTEMPTS_MAX: usize = 10;
 /// Of a table's memory, the share that the keys of a batch may hold before they are located: one part in this many.
 const KEYS_SHARE: usize = 4;
+/// The same for the rows that wait for the file of their partition.
+const PARTITION_SHARE: usize = 8;
 
 /// A batch whose new rows are written and whose old rows are found.
 struct Staged {
@@ -31,6 +36,29 @@ struct Staged {
     located: Located,
     /// All keys, to locate them again; `None` if they did not fit into memory at once.
     keys: Option<Arc<KeySet>>,
+}
+
+/// Writes the new rows of a batch.
+enum BatchWriter {
+    Whole(Box<DataWriter>),
+    Partitioned(Box<PartitionedWriter>),
+}
+
+impl BatchWriter {
+    /// Takes rows with the table's columns, in key order.
+    async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
+        match self {
+            Self::Whole(writer) => writer.write(rows).await,
+            Self::Partitioned(writer) => writer.write(rows).await,
+        }
+    }
+
+    async fn finish(self) -> Result<NewFiles, LakeError> {
+        match self {
+            Self::Whole(writer) => writer.finish().await,
+            Self::Partitioned(writer) => writer.finish().await,
+        }
+    }
 }
 
 /// What one commit changes in the list of files.
@@ -69,6 +97,9 @@ impl LakeTable {
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
+        if !self.follow_merge_mode().await? {
+            return Ok(CommitOutcome::Conflict);
+        }
         let mut staged = self.stage(changes).await?;
         for _ in 0..ATTEMPTS_MAX {
             let changes = self.plan(&staged).await?;
@@ -82,6 +113,7 @@ impl LakeTable {
                 Attempt::Overtaken => {}
             }
             self.drop_vectors(&changes).await;
+            self.abandon(&changes.new).await;
             if !self.locate_again(&mut staged).await? {
                 break;
             }
@@ -95,7 +127,7 @@ impl LakeTable {
         let (schema, truncate) = (changes.schema.clone(), changes.truncate);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
-        let mut writer = self.writer(self.arrow_schema());
+        let mut writer = self.batch_writer();
         let mut located = Located::default();
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
@@ -120,6 +152,24 @@ impl LakeTable {
         Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
     }
 
+    /// A writer of rows of any partition.
+    fn batch_writer(&self) -> BatchWriter {
+        let partitioning = self.partitioning().clone();
+        if partitioning.is_empty() {
+            return BatchWriter::Whole(Box::new(self.writer(self.file_schema())));
+        }
+        let key: Vec<String> = self.prober.space.names().map(str::to_string).collect();
+        let (table, store, layout) = (self.table.clone(), self.store.clone(), self.lake.layout());
+        let schema = self.file_schema();
+        let files = schema.clone();
+        let open = move |partition| {
+            DataWriter::new(table.clone(), store.clone(), files.clone(), key.clone(), layout).in_partition(partition)
+        };
+        let memory = self.lake.memory_bytes() / PARTITION_SHARE;
+        BatchWriter::Partitioned(Box::new(PartitionedWriter::new(partitioning, schema, memory, open)))
+    }
+
+    /// A writer of rows of one partition, with the columns of `schema`.
     pub(super) fn writer(&self, schema: SchemaRef) -> DataWriter {
         let key = self.prober.space.names().map(str::to_string).collect();
         DataWriter::new(self.table.clone(), self.store.clone(), schema, key, self.lake.layout())
@@ -142,7 +192,7 @@ impl LakeTable {
         Ok(true)
     }
 
-    /// Decides what becomes of each file, and writes the deletion vectors.
+    /// Decides what becomes of each file, and writes the deletion vectors, or the rows that stay of each.
     async fn plan(&self, staged: &Staged) -> Result<FileChanges, LakeError> {
         let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
@@ -150,6 +200,12 @@ impl LakeTable {
             return Ok(changes);
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
+        if self.merge_mode() == MergeMode::CopyOnWrite {
+            let new = self.copy_remaining(&staged.located).await?;
+            changes.added.extend(new.adds.iter().cloned());
+            changes.new = new;
+            return Ok(changes);
+        }
         let left = |hits: &&FileHits| hits.vector.len() < hits.rows;
         let kept: Vec<&FileHits> = staged.located.files.values().filter(left).collect();
         if kept.is_empty() {
@@ -203,9 +259,9 @@ impl LakeTable {
             version: self.version(),
             rows_upserted: staged.new.rows,
             rows_deleted: staged.located.rows_deleted,
-            files_added: staged.new.adds.len() as u64,
+            files_added: (staged.new.adds.len() + changes.new.adds.len()) as u64,
             files_touched: changes.removed.len() as u64,
-            bytes_written: staged.new.bytes(),
+            bytes_written: staged.new.bytes() + changes.new.bytes(),
         };
         self.adopt(changes)?;
         Ok(summary)

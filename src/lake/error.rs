@@ -71,6 +71,8 @@ pub enum LakeError {
     OtherTable { table: TableId, path: String, found: String },
     #[error("the Delta table of {table} cannot be written: {reason}")]
     Unsupported { table: TableId, reason: String },
+    #[error("table {table} cannot be partitioned as the job file says: {what}")]
+    Partition { table: TableId, what: String },
     #[error("column {column} of {table} is {found} in the lake and {expected} in the source")]
     ColumnType { table: TableId, column: String, found: String, expected: String },
     #[error(
@@ -85,6 +87,13 @@ pub enum LakeError {
         what: &'static str,
         #[source]
         source: tokio::task::JoinError,
+    },
+    #[error("table {table}: could not {what} a temporary file for the rows of its partitions")]
+    Spill {
+        table: TableId,
+        what: String,
+        #[source]
+        source: std::io::Error,
     },
     #[error("changes of {table} could not be read")]
     Batch {
@@ -106,6 +115,7 @@ impl LakeError {
             | Self::Unsupported { table, .. }
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
+            | Self::Partition { table, .. }
             | Self::Changes { table, .. } => Some(table),
             _ => None,
         }
@@ -116,12 +126,15 @@ impl LakeError {
         match self {
             Self::Parquet { source, .. } if matches!(**source, ParquetError::External(_)) => LakeErrorKind::Unavailable,
             Self::Delta { source, .. } if is_damage(source) => LakeErrorKind::Corrupt,
-            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } => LakeErrorKind::Unavailable,
+            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } | Self::Spill { .. } => {
+                LakeErrorKind::Unavailable
+            }
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
             | Self::Refused { .. }
             | Self::OtherTable { .. }
             | Self::Unsupported { .. }
+            | Self::Partition { .. }
             | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,
             Self::Parquet { .. }
             | Self::Arrow { .. }
@@ -142,7 +155,7 @@ impl LakeError {
         move |source| Self::Delta { table, what, source: Box::new(source) }
     }
 
-    pub(super) fn arrow(table: &TableId, what: &'static str) -> impl Fn(ArrowError) -> Self {
+    pub(super) fn arrow(table: &TableId, what: &'static str) -> impl Fn(ArrowError) -> Self + use<> {
         let table = table.clone();
         move |source| Self::Arrow { table: table.clone(), what, source: Box::new(source) }
     }

@@ -35,7 +35,7 @@ impl LakeTable {
     ///
     /// # Errors
     /// [`LakeError::ColumnType`] if a column has another type; [`LakeError::Changes`] if the key is another one, or a
-    /// default does not fit.
+    /// default does not fit; [`LakeError::Partition`] if a new column has the name of one that only the table has.
     pub async fn evolve(
         &mut self,
         new: &TableSchema,
@@ -71,6 +71,7 @@ impl LakeTable {
 
     fn missing_fields(&self, new: &TableSchema) -> Result<Vec<StructField>, LakeError> {
         self.check_key(&new.key_names())?;
+        self.partitioning().check_free(new)?;
         let known = self.state.schema();
         let mut missing = Vec::new();
         for column in &new.columns {
@@ -125,7 +126,7 @@ impl LakeTable {
         if wanted.is_empty() || self.files.is_empty() {
             return Ok(FileChanges::default());
         }
-        let new = self.rewrite(&arrow, &wanted).await?;
+        let new = self.rewrite(&self.partitioning().file_schema(&arrow), &wanted).await?;
         Ok(FileChanges { removed: self.all_files(), added: new.adds.clone(), new, ..FileChanges::default() })
     }
 
@@ -135,7 +136,8 @@ impl LakeTable {
         files: &FileChanges,
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
-        let protocol = schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema)?;
+        let protocol =
+            schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema, self.merge_mode())?;
         let is_grown = evolution.metadata != *self.state.metadata();
         let mut actions = Vec::from_iter(is_grown.then(|| Action::Metadata(evolution.metadata.clone())));
         actions.extend(protocol.map(Action::Protocol));

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use serde_json::Value;
 
-use super::locate::{KeyRange, KeySpace};
+use super::locate::{KeyPartition, KeyRange, KeySpace};
 use super::{LakeError, stats};
 use crate::change::TableId;
 
@@ -24,6 +24,8 @@ pub(super) struct FileEntry {
     pub rows: Option<u64>,
     /// Bounds of the first key column, where the log has usable ones.
     pub range: Option<KeyRange>,
+    /// The values of the partition columns that follow from the key; `None` where the log has none, or others.
+    pub partition: Option<KeyPartition>,
 }
 
 /// The live files by their path in the log.
@@ -32,8 +34,10 @@ pub(super) type FileMap = BTreeMap<String, Arc<FileEntry>>;
 impl FileEntry {
     pub fn new(add: Add, space: &KeySpace) -> Result<Self, LakeError> {
         let stats = parsed_stats(&add);
-        let range = stats.as_ref().and_then(|stats| stats::key_range(space, stats));
-        Self::with(add, &space.table, stats, range)
+        let known = space.partition_range(&add);
+        let range = known.or_else(|| stats.as_ref().and_then(|stats| stats::key_range(space, stats)));
+        let partition = space.partition_of_file(&add);
+        Ok(Self { partition, ..Self::with(add, &space.table, stats, range)? })
     }
 
     /// For readers, who know nothing of a key.
@@ -47,9 +51,14 @@ impl FileEntry {
             let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
             return Err(LakeError::Unsupported { table: table.clone(), reason });
         }
+        if !add.path.is_ascii() {
+            // A `remove` must name the path as its `add` wrote it, escaped or not, and only the unescaped form is known.
+            let reason = format!("its file {} was named by another engine with letters beyond ASCII", add.path);
+            return Err(LakeError::Unsupported { table: table.clone(), reason });
+        }
         let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
         let rows = stats.and_then(|stats| stats.get("numRecords")?.as_u64());
-        Ok(Self { add, path, rows, range })
+        Ok(Self { add, path, rows, range, partition: None })
     }
 
     /// Its statistics in the log, parsed; `None` where there are none, or they are no JSON.

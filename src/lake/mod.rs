@@ -1,7 +1,7 @@
-//! Everything Delta: tables that are made, grown and kept equal to their source by merge-on-read upserts.
+//! Everything Delta: tables that are made, grown and kept equal to their source by upserts.
 //!
-//! A batch of one table becomes at most one set of new data files, one file of deletion vectors and exactly
-//! one Delta commit, which also carries the batch's `txn`. Old rows are found by pruning with the
+//! A batch of one table becomes at most one set of new data files, one file of deletion vectors (or, copy-on-write, the
+//! files that it touches once more) and exactly one Delta commit, which also carries the batch's `txn`. Old rows are found by pruning with the
 //! statistics of the Delta log, then those of the Parquet footers, then by comparing key columns. A row that has
 //! not been compared is never deleted.
 
@@ -15,6 +15,8 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
+mod merge_mode;
+mod partition;
 mod rewrite;
 mod scan;
 mod schema;

@@ -1,5 +1,5 @@
-//! Copies live rows into new files of another shape: what a new column with a default needs, for the source gives its
-//! existing rows that value without logging them.
+//! Copies live rows into new files: of another shape, which a new column with a default needs, for the source gives its
+//! existing rows that value without logging them; or without the rows that a batch replaces or deletes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use roaring::RoaringTreemap;
 
 use super::files::FileEntry;
-use super::locate::Footer;
+use super::locate::{Footer, Located};
 use super::write::NewFiles;
 use super::{LakeError, LakeTable};
 
@@ -23,7 +23,7 @@ const COPY_ROWS_MAX: u64 = 8_192;
 const COPY_SHARE: usize = 16;
 
 impl LakeTable {
-    /// Writes all live rows again with the columns of `schema`: one new file or more for each old one, in the order
+    /// Writes all live rows again with the columns of `schema`, which are those of files: one new file or more for each old one, in the order
     /// that the rows had. Columns that a file lacks get their value of `defaults` (arrays of one value), or null.
     pub(super) async fn rewrite(
         &self,
@@ -44,23 +44,50 @@ impl LakeTable {
         Ok(new)
     }
 
-    async fn copy(
+    /// Writes the rows that stay of each located file into new files beside those of the batch.
+    pub(super) async fn copy_remaining(&self, located: &Located) -> Result<NewFiles, LakeError> {
+        let (schema, mut new) = (self.file_schema(), NewFiles::default());
+        for hits in located.files.values().filter(|hits| hits.vector.len() < hits.rows) {
+            let copied = self.copy_without(&hits.file, Some(&hits.vector), &schema, &BTreeMap::new()).await?;
+            let expected = hits.rows - hits.vector.len();
+            if copied.rows != expected {
+                let what = format!("{} rows of {} were copied of {expected}", copied.rows, hits.file.add.path);
+                return Err(LakeError::Changes { table: self.table.clone(), what });
+            }
+            new.rows += copied.rows;
+            new.adds.extend(copied.adds);
+        }
+        Ok(new)
+    }
+
+    /// Writes the live rows of a file again, in their partition.
+    pub(super) async fn copy(
         &self,
         file: &FileEntry,
         schema: &SchemaRef,
         defaults: &BTreeMap<String, ArrayRef>,
     ) -> Result<NewFiles, LakeError> {
+        let deleted = self.prober.vector(file).await?;
+        self.copy_without(file, deleted.as_deref(), schema, defaults).await
+    }
+
+    async fn copy_without(
+        &self,
+        file: &FileEntry,
+        deleted: Option<&RoaringTreemap>,
+        schema: &SchemaRef,
+        defaults: &BTreeMap<String, ArrayRef>,
+    ) -> Result<NewFiles, LakeError> {
         let failed = LakeError::parquet(&self.table, "copy", &file.add.path);
         let footer = self.prober.footers.get(file).await?;
-        let deleted = self.prober.vector(file).await?;
         let reader = self.prober.footers.reader(file);
         let rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
             .with_batch_size(self.copy_rows(&footer));
         let mut batches = rows.build().map_err(&failed)?;
-        let mut writer = self.writer(schema.clone());
+        let mut writer = self.writer(schema.clone()).in_partition(file.add.partition_values.clone());
         let mut position = 0;
         while let Some(batch) = batches.try_next().await.map_err(&failed)? {
-            let live = self.live_rows(&batch, position, deleted.as_deref())?;
+            let live = self.live_rows(&batch, position, deleted)?;
             position += batch.num_rows() as u64;
             writer.write(&self.reshape(&live, schema, defaults)?).await?;
         }

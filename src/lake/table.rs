@@ -15,6 +15,7 @@ use super::cache::ByteCache;
 use super::deletion::VectorStore;
 use super::files::{self, FileMap};
 use super::locate::{FileAccess, Footers, KeySpace, Prober};
+use super::partition::Partitioning;
 use super::{Lake, LakeError, schema};
 use crate::change::TableId;
 use crate::config::TableSettings;
@@ -82,13 +83,16 @@ impl LakeTable {
         state: DeltaTableState,
     ) -> Result<Self, LakeError> {
         check_ours(lake, table, &state)?;
-        let prober = Arc::new(prober(lake, table, key_columns(table, &state)?)?);
+        let settings = lake.rules().settings(table);
+        let partitioning = Partitioning::of_table(table, &state)?;
+        partitioning.warn_unless(&settings.partition_by);
+        let prober = Arc::new(prober(lake, table, key_columns(table, &state)?, partitioning)?);
         let files = files::load(state.snapshot(), &log_store, &prober.space, &FileMap::new()).await?;
         let checkpointed = state.version();
         Ok(Self {
             lake: lake.clone(),
             table: table.clone(),
-            settings: lake.rules().settings(table),
+            settings,
             store: lake.table_store(table),
             log_store,
             state,
@@ -127,6 +131,15 @@ impl LakeTable {
         }
         let version = self.state.transaction_version(self.log_store.as_ref(), app_id).await;
         version.map_err(LakeError::delta(&self.table, "read its transactions"))
+    }
+
+    pub(super) fn partitioning(&self) -> &Arc<Partitioning> {
+        &self.prober.space.partitioning
+    }
+
+    /// The columns of the data files: those of the table without its partition columns.
+    pub(super) fn file_schema(&self) -> SchemaRef {
+        self.partitioning().file_schema(&self.arrow_schema())
     }
 
     /// The columns of the table as Arrow sees them, in the table's order.
@@ -172,8 +185,9 @@ impl LakeTable {
     }
 }
 
-fn prober(lake: &Lake, table: &TableId, key: Vec<Column>) -> Result<Prober, LakeError> {
-    Ok(Prober { space: Arc::new(KeySpace::new(table.clone(), key)?), access: lake.file_access(table) })
+fn prober(lake: &Lake, table: &TableId, key: Vec<Column>, partitioning: Partitioning) -> Result<Prober, LakeError> {
+    let space = KeySpace::new(table.clone(), key)?.partitioned(partitioning);
+    Ok(Prober { space: Arc::new(space), access: lake.file_access(table) })
 }
 
 impl Lake {
@@ -210,17 +224,11 @@ fn check_ours(lake: &Lake, table: &TableId, state: &DeltaTableState) -> Result<(
     }
     let unsupported = |reason: &str| Err(LakeError::Unsupported { table: table.clone(), reason: reason.to_string() });
     let is_on = |property: &str| properties.get(property).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    if !is_on("delta.enableDeletionVectors") {
-        return unsupported("delta.enableDeletionVectors is not true: set it again");
-    }
     if is_on("delta.enableChangeDataFeed") {
         return unsupported("delta.enableChangeDataFeed is true, and the change feed is not written yet: unset it");
     }
     if properties.get("delta.columnMapping.mode").is_some_and(|mode| mode != "none") {
         return unsupported("its columns are mapped to other names");
-    }
-    if !state.metadata().partition_columns().is_empty() {
-        return unsupported("it is partitioned");
     }
     Ok(())
 }

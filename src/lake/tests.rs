@@ -1,22 +1,31 @@
 //! The lake against a model: random batches, restarts, foreign writers and a store that lies.
 
 mod faults;
+mod merge_modes;
 mod model;
+mod partitions;
 mod scan;
 mod world;
 
 use super::*;
 use crate::change::TableId;
+use crate::config::MergeMode;
 use arrow::array::{Int64Array, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
 use std::sync::Arc;
-use world::{KeyKind, World, tag};
+use world::{KeyKind, MODES, World, tag};
 
-/// Random batches, each compared with the model through the deltalake crate's own reader.
+/// Random batches in both merge modes, each compared with the model through the deltalake crate's own reader.
 async fn check(kind: KeyKind, seed: u64) {
-    let mut world = World::in_memory(kind, seed).await;
+    for merge in MODES {
+        check_mode(kind, merge, seed).await;
+    }
+}
+
+async fn check_mode(kind: KeyKind, merge: MergeMode, seed: u64) {
+    let mut world = World::in_mode(merge, kind, seed).await;
     for step in 0..12 {
-        let context = format!("{kind:?} seed {seed} step {step}");
+        let context = format!("{kind:?} {merge:?} seed {seed} step {step}");
         world.apply_random(40, 120).await;
         world.compare(&context).await;
         if step % 5 == 4 {
@@ -127,8 +136,8 @@ async fn a_file_that_loses_its_last_row_goes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_comes_back_after_a_foreign_compaction() {
-    for kind in [KeyKind::Long, KeyKind::TextAndLong] {
-        let mut world = World::in_memory(kind, 9).await;
+    for (kind, merge) in [KeyKind::Long, KeyKind::TextAndLong].into_iter().zip(MODES) {
+        let mut world = World::in_mode(merge, kind, 9).await;
         for step in 0..6 {
             world.apply_random(40, 60).await;
             // Behind this table's back: the next batch is planned on files that are gone.
@@ -142,28 +151,32 @@ async fn nothing_comes_back_after_a_foreign_compaction() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_deletes_and_changes_meet_in_any_order() {
-    let mut world = World::in_memory(KeyKind::Long, 10).await;
-    for step in 0..5 {
-        world.apply_random(40, 60).await;
-        world.foreign_delete(step * 10, step * 10 + 10).await;
-        world.compare("deleted by another writer").await;
+    for merge in MODES {
+        let mut world = World::in_mode(merge, KeyKind::Long, 10).await;
+        for step in 0..5 {
+            world.apply_random(40, 60).await;
+            world.foreign_delete(step * 10, step * 10 + 10).await;
+            world.compare("deleted by another writer").await;
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_doubled_key_is_an_error_that_names_its_column() {
-    let mut world = World::in_memory(KeyKind::Long, 11).await;
-    world.apply_ids(&[1, 2, 3], &[]).await;
-    world.foreign_append_copy().await;
-    let error = world.apply(world.batch_of(&[2], &[]), 99).await.err().unwrap();
-    let text = error.to_string();
-    assert!(matches!(error, LakeError::DuplicateKey { .. }), "{text}");
-    assert!(text.contains("(id)"), "{text}");
+    for merge in MODES {
+        let mut world = World::in_mode(merge, KeyKind::Long, 11).await;
+        world.apply_ids(&[1, 2, 3], &[]).await;
+        world.foreign_append_copy().await;
+        let error = world.apply(world.batch_of(&[2], &[]), 99).await.err().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, LakeError::DuplicateKey { .. }), "{text}");
+        assert!(text.contains("(id)"), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_with_checkpoints_is_read_on() {
-    let mut world = World::in_memory(KeyKind::Long, 13).await;
+    let mut world = World::in_mode(MergeMode::CopyOnWrite, KeyKind::Long, 13).await;
     for _ in 0..120 {
         world.apply_random(3, 30).await;
     }
@@ -214,7 +227,13 @@ async fn a_column_of_another_type_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_there_get_a_new_column_s_default() {
-    let mut world = World::in_memory(KeyKind::TextAndLong, 16).await;
+    for merge in MODES {
+        check_defaults(merge).await;
+    }
+}
+
+async fn check_defaults(merge: MergeMode) {
+    let mut world = World::in_mode(merge, KeyKind::TextAndLong, 16).await;
     for _ in 0..3 {
         world.apply_random(60, 100).await;
     }

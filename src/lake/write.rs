@@ -1,6 +1,5 @@
 //! Writes rows in key order into new data files.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
@@ -17,6 +16,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::schema::types::ColumnPath;
 use uuid::Uuid;
 
+use super::partition::PartitionValues;
 use super::{LakeError, stats};
 use crate::change::TableId;
 use crate::failpoint;
@@ -43,15 +43,16 @@ const WRITE_ROWS: usize = 1_024;
 /// One part of an upload; smaller files go in one request.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
-/// Writes one batch of a table.
+/// Writes rows of one partition; of a table that is not partitioned, all.
 pub(super) struct DataWriter {
     table: TableId,
     /// Rooted at the table.
     store: Arc<dyn ObjectStore>,
-    /// The columns of the files: those of the Delta table.
+    /// The columns of the files: those of the Delta table without its partition columns.
     schema: SchemaRef,
     key: Vec<String>,
     layout: Layout,
+    partition: PartitionValues,
     open: Option<OpenFile>,
     done: Vec<Add>,
     rows: u64,
@@ -84,10 +85,17 @@ impl DataWriter {
         key: Vec<String>,
         layout: Layout,
     ) -> Self {
-        Self { table, store, schema, key, layout, open: None, done: Vec::new(), rows: 0 }
+        let partition = PartitionValues::new();
+        Self { table, store, schema, key, layout, partition, open: None, done: Vec::new(), rows: 0 }
     }
 
-    /// Writes the rows of a slice that are not deleted. Slices come in key order.
+    /// The same for files with these partition values.
+    #[must_use]
+    pub fn in_partition(self, partition: PartitionValues) -> Self {
+        Self { partition, ..self }
+    }
+
+    /// Writes rows with the columns of the files. They come in key order.
     pub async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
         if rows.num_rows() == 0 {
             return Ok(());
@@ -133,7 +141,7 @@ impl DataWriter {
         failpoint::hit(failpoint::DATA_FILE_AFTER);
         self.done.push(Add {
             path: open.path.to_string(),
-            partition_values: HashMap::new(),
+            partition_values: self.partition.clone(),
             size,
             modification_time: chrono::Utc::now().timestamp_millis(),
             data_change: true,
@@ -169,7 +177,7 @@ fn properties(
         .set_data_page_row_count_limit(layout.page_rows)
         .set_write_batch_size(layout.page_rows.min(WRITE_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk);
-    for name in key {
+    for name in key.iter().filter(|name| schema.field_with_name(name).is_ok()) {
         let column = ColumnPath::new(vec![name.clone()]);
         builder = builder
             .set_column_statistics_enabled(column.clone(), EnabledStatistics::Page)
@@ -188,11 +196,11 @@ fn is_whole_number(data_type: &DataType) -> bool {
     data_type.is_signed_integer() || matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
 }
 
-/// How the columns of a batch become those of the table's files.
+/// How the columns of a batch become those of the table.
 pub(super) struct ColumnMap {
     table: TableId,
     schema: SchemaRef,
-    /// For each column of the files its position in the batch; `None` for one that the source no longer has.
+    /// For each column of the table its position in the batch; `None` for one that the source does not have, or no longer.
     positions: Vec<Option<usize>>,
 }
 

@@ -7,7 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::lake::{LedgerEntry, SchemaRecord, Work};
+use crate::lake::{LakeError, LedgerEntry, SchemaRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -122,7 +122,13 @@ impl Session<'_> {
             Ok(()) => Ok(None),
             Err(error) => {
                 let table = record.schema.table.clone();
-                let advice = "move its Delta table away and load it again with: alluvium run --resnapshot";
+                let advice = match &error {
+                    PipelineError::Lake(LakeError::Partition { .. }) => {
+                        "change its partition_by in the job file, move its Delta table away if there is one, and load it \
+                         with: alluvium run --resnapshot"
+                    }
+                    _ => "move its Delta table away and load it again with: alluvium run --resnapshot",
+                };
                 let reason = format!("{}; {advice} {table}", error.into_table_fault(&table)?);
                 Ok(Some((table, reason)))
             }

@@ -9,6 +9,8 @@ use crate::demo::{SHOP, WAREHOUSE, demo_files, expected};
 use crate::harness::{Content, Flavor, Server, Service, TempJob, assert_same};
 use crate::oracle::{Workload, assert_lake_equals, seed};
 
+mod divided;
+
 /// An engine and how `tests/scripts/read_delta.py` is asked for it.
 struct Engine {
     /// The folder of its Python environment in the cache.
@@ -31,12 +33,23 @@ impl Engine {
             Some(version) => format!("{}@{version}", folder.display()),
             None => folder.display().to_string(),
         };
-        let stdout = self.script(tables.iter().map(|(folder, version, _)| name(folder, *version)).collect());
+        let arguments = tables.iter().map(|(folder, version, _)| name(folder, *version)).collect();
+        self.contents(arguments, tables)
+    }
+
+    /// The rows of one table for which an SQL condition holds.
+    fn read_where(&self, condition: &str, folder: &Path, key: &[String]) -> Content {
+        let arguments = vec!["--where".to_string(), condition.to_string(), folder.display().to_string()];
+        self.contents(arguments, &[(folder.to_path_buf(), None, key.to_vec())]).remove(0)
+    }
+
+    fn contents(&self, arguments: Vec<String>, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
+        let stdout = self.script(arguments);
         let contents: Vec<Content> = stdout
             .lines()
             .zip(tables)
             .map(|(line, (folder, version, key))| {
-                content(&format!("{} by {}", name(folder, *version), self.argument), line, key)
+                content(&format!("{} {version:?} by {}", folder.display(), self.argument), line, key)
             })
             .collect();
         assert_eq!(contents.len(), tables.len(), "{stdout}");

@@ -4,6 +4,7 @@
     read_delta.py duckdb TABLE...           with the Python of $ALLUVIUM_CACHE/duckdb-venv
     read_delta.py spark:PORT TABLE...       with that of spark-venv; PORT is a Spark Connect server's
 
+    read_delta.py ENGINE --where CONDITION TABLE... reads only rows for which an SQL condition holds
     read_delta.py spark:PORT --optimize TABLE...    lets Spark compact the tables instead, and prints nothing
 
 TABLE is a table's folder, or FOLDER@VERSION for an older version. Prints one JSON object per table and line:
@@ -53,9 +54,9 @@ def duckdb_reader():
         # DuckDB's Python values of this type need a package of time zones.
         return f'make_timestamp(epoch_us("{name}"))' if str(kind) == "TIMESTAMP WITH TIME ZONE" else f'"{name}"'
 
-    def read(folder, version):
+    def read(folder, version, condition):
         at = "" if version is None else f", version => {version}"
-        table = connection.sql(f"SELECT * FROM delta_scan('{folder}'{at})")
+        table = connection.sql(f"SELECT * FROM delta_scan('{folder}'{at}) WHERE {condition}")
         rows = table.project(", ".join(map(expression, table.columns, table.types))).fetchall()
         return table.columns, rows
 
@@ -71,10 +72,10 @@ def spark_session(port):
 def spark_reader(port):
     session = spark_session(port)
 
-    def read(folder, version):
+    def read(folder, version, condition):
         at = "" if version is None else f" VERSION AS OF {version}"
         # Through Arrow: a Row would shift timestamps to this process's time zone.
-        table = session.sql(f"SELECT * FROM delta.`{folder}`{at}").toArrow()
+        table = session.sql(f"SELECT * FROM delta.`{folder}`{at} WHERE {condition}").toArrow()
         columns = [column.to_pylist() for column in table.columns]
         return table.column_names, zip(*columns)
 
@@ -89,9 +90,12 @@ def main():
             session.sql(f"OPTIMIZE delta.`{folder}`").collect()
         return
     read = spark_reader(port) if engine == "spark" else duckdb_reader()
-    for table in sys.argv[2:]:
+    condition, tables = "true", sys.argv[2:]
+    if tables[0] == "--where":
+        condition, tables = tables[1], tables[2:]
+    for table in tables:
         folder, _, version = table.partition("@")
-        columns, rows = read(folder, version or None)
+        columns, rows = read(folder, version or None, condition)
         print(json.dumps({"columns": columns, "rows": [[canonical(value) for value in row] for row in rows]}))
 
 

@@ -82,9 +82,7 @@ impl Checker<'_> {
             self.given(&format!("{shown}.change_feed"), switch.value.word());
             switch.value == OnOff::On
         });
-        self.not_yet(&raw.partition_by, true);
         self.not_yet(&raw.cluster_by, true);
-        self.not_yet(&raw.merge, merge == Some(MergeMode::CopyOnWrite));
         self.not_yet(&raw.change_feed, change_feed == Some(true));
         TableRule { tables, partition_by, cluster_by, merge, change_feed }
     }

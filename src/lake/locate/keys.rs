@@ -1,24 +1,32 @@
 //! Keys of a batch in order, and which of them lie in a range or among the rows of a file.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::row::{RowConverter, SortField};
+use deltalake::kernel::Add;
 
 use crate::batch::{KeyedSlice, key_converter};
 use crate::change::TableId;
 use crate::lake::LakeError;
+use crate::lake::partition::{PartitionColumn, Partitioning};
 use crate::schema::{Column, TableSchema};
 
 /// The key columns of one table and how their values are compared.
 pub(in crate::lake) struct KeySpace {
     pub table: TableId,
     pub columns: Vec<Column>,
+    /// How the table is divided.
+    pub partitioning: Arc<Partitioning>,
     order: Order,
 }
+
+/// Serialized values of the partition columns that follow from the key.
+pub(in crate::lake) type KeyPartition = Box<[Option<String>]>;
 
 enum Order {
     /// One column whose values are whole numbers at heart: compared as `i64`.
@@ -39,6 +47,8 @@ pub(in crate::lake) enum KeyRange {
 pub(in crate::lake) struct KeySet {
     keys: Keys,
     pub deleted: BooleanBuffer,
+    /// The partitions in which the keys are, if the key says so.
+    partitions: Option<HashSet<KeyPartition>>,
 }
 
 enum Keys {
@@ -71,7 +81,30 @@ impl KeySpace {
                 all: all_columns_converter(&table, &columns)?,
             },
         };
-        Ok(Self { table, columns, order })
+        let partitioning = Arc::new(Partitioning::none(&table));
+        Ok(Self { table, columns, partitioning, order })
+    }
+
+    /// The same for a table that is divided so.
+    #[must_use]
+    pub fn partitioned(self, partitioning: Partitioning) -> Self {
+        Self { partitioning: Arc::new(partitioning), ..self }
+    }
+
+    /// The partition columns whose values follow from the key.
+    fn key_partitions(&self) -> impl Iterator<Item = &PartitionColumn> {
+        self.partitioning.columns.iter().filter(|column| self.names().any(|name| name == column.by.column))
+    }
+
+    /// The bounds of the first key column, if it is a partition column and `add` has a value of it.
+    pub fn partition_range(&self, add: &Add) -> Option<KeyRange> {
+        let value = self.partitioning.column(self.names().next()?)?.key_of_file(add)?;
+        self.ranges(&value, &value).ok()?.pop()?
+    }
+
+    /// In which partition the file is, as far as it follows from the key.
+    pub fn partition_of_file(&self, add: &Add) -> Option<KeyPartition> {
+        self.key_partitions().map(|column| column.text_of_file(add)).collect()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -171,6 +204,8 @@ pub(in crate::lake) struct KeySetBuilder {
     space: Arc<KeySpace>,
     keys: Keys,
     deleted: BooleanBufferBuilder,
+    partitions: Option<HashSet<KeyPartition>>,
+    partitions_bytes: usize,
 }
 
 impl KeySetBuilder {
@@ -179,7 +214,8 @@ impl KeySetBuilder {
             Order::Integer => Keys::Integer(Vec::new()),
             Order::Encoded { .. } => Keys::Encoded(EncodedKeys::default()),
         };
-        Self { space, keys, deleted: BooleanBufferBuilder::new(0) }
+        let partitions = space.key_partitions().next().map(|_| HashSet::new());
+        Self { space, keys, deleted: BooleanBufferBuilder::new(0), partitions, partitions_bytes: 0 }
     }
 
     /// Adds the keys of the next slice; `key` are the positions of the key columns in its rows.
@@ -207,6 +243,7 @@ impl KeySetBuilder {
             _ => return Err(self.space.broken("a key has more columns than the table's key")),
         };
         self.push_deleted(&slice.deleted);
+        self.push_partitions(&slice.rows)?;
         if ascending && self.deleted.len() == self.len() {
             return Ok(());
         }
@@ -217,20 +254,35 @@ impl KeySetBuilder {
         deleted.values().iter().for_each(|flag| self.deleted.append(flag));
     }
 
+    fn push_partitions(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
+        let Some(partitions) = &mut self.partitions else { return Ok(()) };
+        let values = self.space.partitioning.values(self.space.key_partitions(), rows)?;
+        for row in 0..rows.num_rows() {
+            let value = |column: &StringArray| column.is_valid(row).then(|| column.value(row).to_string());
+            let partition: KeyPartition = values.iter().map(value).collect();
+            let bytes = partition.iter().flatten().map(String::len).sum::<usize>() + size_of_val(&*partition);
+            if partitions.insert(partition) {
+                self.partitions_bytes += bytes;
+            }
+        }
+        Ok(())
+    }
+
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// What the keys hold in memory.
     pub fn bytes(&self) -> usize {
-        match &self.keys {
+        let keys = match &self.keys {
             Keys::Integer(keys) => keys.capacity() * size_of::<i64>(),
             Keys::Encoded(keys) => keys.bytes.capacity() + keys.ends.capacity() * size_of::<usize>(),
-        }
+        };
+        keys + self.partitions_bytes
     }
 
     pub fn finish(mut self) -> KeySet {
-        KeySet { keys: self.keys, deleted: self.deleted.finish() }
+        KeySet { keys: self.keys, deleted: self.deleted.finish(), partitions: self.partitions }
     }
 }
 
@@ -263,6 +315,11 @@ impl EncodedKeys {
 impl KeySet {
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Whether any key lies in the partition.
+    pub fn touches_partition(&self, partition: &KeyPartition) -> bool {
+        self.partitions.as_ref().is_none_or(|partitions| partitions.contains(partition))
     }
 
     /// Whether any key lies in the range.

@@ -1,4 +1,4 @@
-//! Finds the rows of a table that have a key of the batch: first by the statistics of the Delta log, then by those
+//! Finds the rows of a table that have a key of the batch: first by partition and the statistics of the Delta log, then by those
 //! of footers and pages, then by comparing the keys themselves.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ mod keys;
 mod probe;
 
 pub(super) use footer::{FileReader, Footers};
-pub(super) use keys::{KeyRange, KeySet, KeySetBuilder, KeySpace};
+pub(super) use keys::{KeyPartition, KeyRange, KeySet, KeySetBuilder, KeySpace};
 
 /// Files that are probed at the same time: each holds one batch of key columns and one request in flight.
 const PROBES_AT_ONCE: usize = 4;
@@ -86,7 +86,10 @@ impl Prober {
         keys: &Arc<KeySet>,
         located: &mut Located,
     ) -> Result<(), LakeError> {
-        let touched = |file: &&Arc<FileEntry>| file.range.as_ref().is_none_or(|range| keys.touches(range));
+        let touched = |file: &&Arc<FileEntry>| {
+            file.partition.as_ref().is_none_or(|partition| keys.touches_partition(partition))
+                && file.range.as_ref().is_none_or(|range| keys.touches(range))
+        };
         let candidates: Vec<_> = files.values().filter(touched).cloned().collect();
         let probes = candidates.into_iter().map(|file| {
             let (prober, keys) = (self.clone(), keys.clone());

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
@@ -69,14 +70,19 @@ fn key_columns(
     file: &FileEntry,
     batch: &arrow::array::RecordBatch,
 ) -> Result<Vec<ArrayRef>, LakeError> {
-    let column = |name| batch.column_by_name(name).cloned();
+    let zeros = UInt32Array::from(vec![0; batch.num_rows()]);
+    let column = |name: &str| match prober.space.partitioning.column(name) {
+        // Files do not hold it; and where they do, the log decides.
+        Some(column) => take(&column.key_of_file(&file.add)?, &zeros, None).ok(),
+        None => batch.column_by_name(name).cloned(),
+    };
     let columns = prober.space.names().map(column).collect::<Option<Vec<_>>>();
     columns.ok_or_else(|| damaged(prober, file, "it lacks a key column"))
 }
 
 /// What of a file is read.
 struct Plan {
-    /// Root columns of the file that are key columns.
+    /// Root columns of the file that are key columns; partition columns are not.
     columns: Vec<usize>,
     row_groups: Vec<usize>,
     /// Within the row groups, where that saves enough.
@@ -89,7 +95,8 @@ impl Plan {
     fn new(prober: &Prober, file: &FileEntry, footer: &ArrowReaderMetadata, keys: &KeySet) -> Result<Self, LakeError> {
         let failed = LakeError::parquet(&prober.space.table, "read the statistics of", &file.add.path);
         let root = |name| footer.schema().index_of(name).ok();
-        let columns = prober.space.names().map(root).collect::<Option<Vec<_>>>();
+        let stored = prober.space.names().filter(|name| prober.space.partitioning.column(name).is_none());
+        let columns = stored.map(root).collect::<Option<Vec<_>>>();
         let columns = columns.ok_or_else(|| damaged(prober, file, "it lacks a key column"))?;
         let statistics = Statistics::new(prober, footer).map_err(&failed)?;
         let wanted = statistics.row_groups(keys)?;
@@ -128,7 +135,8 @@ struct Statistics<'a> {
 impl<'a> Statistics<'a> {
     fn new(prober: &'a Prober, footer: &'a ArrowReaderMetadata) -> Result<Self, ParquetError> {
         let (metadata, schema) = (footer.metadata().as_ref(), footer.schema().as_ref());
-        let first = prober.space.names().next().filter(|_| prober.space.has_ranges());
+        let is_stored = |name: &&str| prober.space.partitioning.column(name).is_none();
+        let first = prober.space.names().next().filter(|_| prober.space.has_ranges()).filter(is_stored);
         let converter = first.map(|name| StatisticsConverter::try_new(name, schema, footer.parquet_schema()));
         let converter = converter.transpose()?.filter(|converter| !has_deprecated_order(metadata, converter));
         Ok(Self { prober, metadata, converter })

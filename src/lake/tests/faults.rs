@@ -18,8 +18,9 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::world::{KeyKind, World, memory_lake};
+use super::world::{KeyKind, World, copy_on_write, memory_lake, partitioned};
 use crate::change::TableId;
+use crate::config::{TableRules, TableSettings};
 use crate::lake::{CommitOutcome, Lake, LakeError};
 
 /// Where a write fails, as its caller sees it.
@@ -112,9 +113,9 @@ impl ObjectStore for FaultyStore {
 }
 
 /// Two batches; the `nth` write after the first fails. The second batch is applied until it is in.
-async fn check(fault: Fault, nth: i64) {
+async fn check(fault: Fault, nth: i64, settings: TableSettings) {
     let store = FaultyStore::new(fault, -1);
-    let lake = memory_lake(store.clone());
+    let lake = memory_lake(store.clone()).with_rules(TableRules::uniform(settings));
     let mut world = World::new(lake, TableId::new("shop", "orders"), KeyKind::Long, 20).await;
     world.apply_random(40, 60).await;
     let version = world.table.version();
@@ -151,7 +152,56 @@ async fn a_write_that_fails_loses_and_doubles_nothing() {
     for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
         // Data file, deletion vectors, commit; then none.
         for nth in 1..=4 {
-            check(fault, nth).await;
+            check(fault, nth, TableSettings::default()).await;
+        }
+        // The new data file, what stays of the old one, commit; then none.
+        for nth in 1..=4 {
+            check(fault, nth, copy_on_write(TableSettings::default())).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_to_a_partition_that_fails_loses_and_doubles_nothing() {
+    for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
+        for nth in 1..=9 {
+            check(fault, nth, partitioned(&["year(at)"])).await;
+            check(fault, nth, copy_on_write(partitioned(&["year(at)"]))).await;
+        }
+    }
+}
+
+/// The `nth` write of a change of the merge mode, or of the batch after it, fails.
+async fn check_mode_change(fault: Fault, nth: i64, from: TableSettings, to: TableSettings) {
+    let store = FaultyStore::new(fault, -1);
+    let lake = memory_lake(store.clone()).with_rules(TableRules::uniform(from));
+    let mut world = World::new(lake, TableId::new("shop", "orders"), KeyKind::Long, 24).await;
+    world.apply_random(40, 60).await;
+    world.apply_random(40, 60).await;
+    world.set(to).await;
+    let batch = world.random_batch(40, 60);
+    store.countdown.store(nth, Ordering::SeqCst);
+    for _ in 0..3 {
+        match world.apply(batch.clone(), 3).await {
+            Ok(CommitOutcome::AlreadyApplied { .. }) => world.believe(&batch, 3),
+            Ok(outcome) => assert!(matches!(outcome, CommitOutcome::Committed(_)), "{fault:?} {nth}: {outcome:?}"),
+            Err(_) => continue,
+        }
+        break;
+    }
+    world.compare(&format!("{fault:?} at write {nth} of a change of the merge mode")).await;
+    store.countdown.store(-1, Ordering::SeqCst);
+    world.apply_random(40, 60).await;
+    world.compare(&format!("{fault:?} at write {nth} of a change of the merge mode, one batch later")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_merge_mode_survives_a_failed_write_and_a_lost_reply() {
+    for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
+        for nth in 1..=7 {
+            let (read, write) = (TableSettings::default(), copy_on_write(TableSettings::default()));
+            check_mode_change(fault, nth, read.clone(), write.clone()).await;
+            check_mode_change(fault, nth, write, read).await;
         }
     }
 }

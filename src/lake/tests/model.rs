@@ -7,6 +7,9 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::change::{ChangeBatch, Operation};
 
+/// Stands for null, and for no text.
+pub const NULL: &str = "\u{0}null";
+
 #[derive(Debug, Default, Clone)]
 pub struct Model {
     pub rows: BTreeMap<Vec<String>, Vec<String>>,
@@ -37,7 +40,7 @@ impl Model {
 
 /// The rows of a batch as text, with the named columns.
 pub fn texts(batch: &RecordBatch, names: &[&str]) -> Vec<Vec<String>> {
-    let options = FormatOptions::default().with_null("null");
+    let options = FormatOptions::default().with_null(NULL);
     let columns: Vec<_> = names.iter().map(|name| batch.column_by_name(name).expect("the column exists")).collect();
     let columns: Vec<_> =
         columns.iter().map(|array| ArrayFormatter::try_new(array.as_ref(), &options).unwrap()).collect();

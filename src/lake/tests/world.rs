@@ -19,9 +19,10 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::model::{Model, texts};
+use super::model::{Model, NULL, texts};
 use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use crate::config::{DatePart, MergeMode, PartitionBy, TableRules, TableSettings};
 use crate::lake::write::Layout;
 use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeTable};
 use crate::schema::{Column, TableSchema};
@@ -42,6 +43,48 @@ pub enum KeyKind {
     Double,
     IntegerAndText,
     TextAndLong,
+    /// The values of [`AWKWARD`] first.
+    AwkwardText,
+}
+
+/// Values that are hard to tell apart, or to put into a path. (Not among them: `__HIVE_DEFAULT_PARTITION__`, which the
+/// compaction of the deltalake crate takes for null.)
+pub const AWKWARD: [&str; 22] = [
+    "",
+    " ",
+    "  ",
+    "a",
+    "A",
+    "a/b",
+    "a//b",
+    "/",
+    "..",
+    "%",
+    "%2F",
+    "a%2Fb",
+    "ü=1",
+    "=",
+    "it's",
+    "\"q\"",
+    "new\nline",
+    "tab\t\\",
+    "__HIVE_DEFAULT_PARTITION",
+    "null",
+    "日本?#&+;:,@",
+    "{a}[b]|~`<>*^!$",
+];
+
+/// Settings of a table that is divided by these columns, as the job file names them.
+pub fn partitioned(by: &[&str]) -> TableSettings {
+    let partition_by = by.iter().map(|by| PartitionBy::parse(by).unwrap()).collect();
+    TableSettings { partition_by, ..TableSettings::default() }
+}
+
+pub const MODES: [MergeMode; 2] = [MergeMode::OnRead, MergeMode::CopyOnWrite];
+
+/// Settings of a table without deletion vectors.
+pub fn copy_on_write(settings: TableSettings) -> TableSettings {
+    TableSettings { merge: MergeMode::CopyOnWrite, ..settings }
 }
 
 /// One change: the number of its key, and its operation.
@@ -70,6 +113,22 @@ impl World {
         Self::new(memory_lake(Arc::new(InMemory::new())), TableId::new("shop", "orders"), kind, seed).await
     }
 
+    /// With other settings than the usual ones.
+    pub async fn with(settings: TableSettings, kind: KeyKind, seed: u64) -> Self {
+        let lake = memory_lake(Arc::new(InMemory::new())).with_rules(TableRules::uniform(settings));
+        Self::new(lake, TableId::new("shop", "orders"), kind, seed).await
+    }
+
+    pub async fn in_mode(merge: MergeMode, kind: KeyKind, seed: u64) -> Self {
+        Self::with(TableSettings { merge, ..TableSettings::default() }, kind, seed).await
+    }
+
+    /// Changes the job file, and opens the table again.
+    pub async fn set(&mut self, settings: TableSettings) {
+        self.lake = self.lake.clone().with_rules(TableRules::uniform(settings));
+        self.reopen().await;
+    }
+
     /// With files of the usual sizes, and little memory.
     pub async fn large(seed: u64, memory_bytes: usize) -> Self {
         let root = url::Url::parse("memory:///lake/").unwrap();
@@ -78,7 +137,8 @@ impl World {
     }
 
     pub async fn new(lake: Lake, table: TableId, kind: KeyKind, seed: u64) -> Self {
-        let schema = Arc::new(schema(table, kind));
+        let settings = lake.rules().settings(&table);
+        let schema = Arc::new(schema(table, kind, &settings));
         let table = lake.create_table(&schema, &tag(0)).await.unwrap();
         let random = StdRng::seed_from_u64(seed);
         Self { lake, table, schema, model: Model::default(), kind, sequence: 0, random }
@@ -151,7 +211,7 @@ impl World {
         let columns = self.schema.columns.iter().enumerate().map(|(index, column)| {
             match self.schema.key.iter().position(|key| *key == index) {
                 Some(position) => keys[position].clone(),
-                None => value_column(&column.data_type, &ids, &keep, sequence),
+                None => value_column(column, &ids, &keep, sequence),
             }
         });
         let rows = RecordBatch::try_new(self.schema.arrow_schema(), columns.collect()).unwrap();
@@ -173,19 +233,54 @@ impl World {
     pub async fn compare(&self, context: &str) {
         let batches = self.read().await;
         let names: Vec<&str> = self.schema.columns.iter().map(|column| column.name.as_str()).collect();
+        self.compare_parts(&batches, context);
         let mut rows = BTreeMap::new();
         for row in batches.iter().flat_map(|batch| texts(batch, &names)) {
             let key: Vec<_> = self.schema.key.iter().map(|index| row[*index].clone()).collect();
             assert!(rows.insert(key, row).is_none(), "{context}: a key twice");
         }
-        let (found, wanted): (BTreeSet<_>, BTreeSet<_>) = (rows.keys().collect(), self.model.rows.keys().collect());
+        let model = self.expected();
+        let (found, wanted): (BTreeSet<_>, BTreeSet<_>) = (rows.keys().collect(), model.keys().collect());
         assert_eq!(found.difference(&wanted).collect::<Vec<_>>(), Vec::<&&Vec<String>>::new(), "{context}: came back");
         assert_eq!(wanted.difference(&found).collect::<Vec<_>>(), Vec::<&&Vec<String>>::new(), "{context}: lost");
-        assert!(rows == self.model.rows, "{context}: other values");
+        let other: Vec<_> = rows.iter().filter(|(key, row)| model.get(*key) != Some(*row)).take(5).collect();
+        let wanted: Vec<_> = other.iter().map(|(key, _)| model.get(*key)).collect();
+        assert!(other.is_empty(), "{context}: {other:?} instead of {wanted:?}");
         let fresh = self.lake.open_table(&self.schema.table).await.unwrap().expect("the table was made");
         assert_eq!(fresh.stats().rows, rows.len() as u64, "{context}: counted rows");
         if fresh.version() == self.table.version() {
             assert_eq!(fresh.stats(), self.table.stats(), "{context}: state kept from commit to commit");
+        }
+    }
+
+    /// The model's rows by key; in partition columns the empty text is null.
+    fn expected(&self) -> BTreeMap<Vec<String>, Vec<String>> {
+        let divides = |name: &str| self.table.partitioning().column(name).is_some();
+        let whole: Vec<bool> = self.schema.columns.iter().map(|column| divides(&column.name)).collect();
+        let row = |row: &Vec<String>| -> Vec<String> {
+            let value = |(text, divides): (&String, &bool)| match text.as_str() {
+                "" if *divides => NULL.to_string(),
+                text => text.to_string(),
+            };
+            row.iter().zip(&whole).map(value).collect()
+        };
+        let rows = self.model.rows.values().map(row);
+        rows.map(|row| (self.schema.key.iter().map(|index| row[*index].clone()).collect(), row)).collect()
+    }
+
+    /// Columns that the table has beside the source's follow from their date.
+    fn compare_parts(&self, batches: &[RecordBatch], context: &str) {
+        for column in &self.table.partitioning().columns {
+            let Some(part) = column.by.part else { continue };
+            for row in batches.iter().flat_map(|batch| texts(batch, &[&column.by.column, &column.name])) {
+                let expected = match (row[0].as_str(), part) {
+                    (NULL, _) => NULL.to_string(),
+                    (date, DatePart::Year) => date[..4].trim_start_matches('0').to_string(),
+                    (date, DatePart::Month) => format!("{}-01", &date[..7]),
+                    (date, DatePart::Day) => date[..10].to_string(),
+                };
+                assert_eq!(row[1], expected, "{context}: {} of {}", column.name, row[0]);
+            }
         }
     }
 
@@ -206,6 +301,11 @@ impl World {
 
     pub async fn foreign_compaction(&self) {
         self.delta().await.optimize().await.unwrap();
+    }
+
+    pub async fn foreign_property(&self, name: &str, value: &str) {
+        let properties = std::collections::HashMap::from([(name.to_string(), value.to_string())]);
+        self.delta().await.set_tbl_properties().with_properties(properties).await.unwrap();
     }
 
     /// Deletes keys by number, here and in the model. For [`KeyKind::Long`].
@@ -251,7 +351,7 @@ impl World {
         let mut schema = (*self.schema).clone();
         schema.columns.push(Column { name: name.into(), data_type, nullable: true, source_type: "test".into() });
         schema.version += 1;
-        let text = default.as_ref().map_or("null".into(), |value| array_value_to_string(value, 0).unwrap());
+        let text = default.as_ref().map_or(NULL.into(), |value| array_value_to_string(value, 0).unwrap());
         let defaults: BTreeMap<_, _> = default.into_iter().map(|value| (name.to_string(), value)).collect();
         // A store that fails is asked again.
         let mut outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
@@ -270,7 +370,8 @@ pub fn memory_lake(store: Arc<dyn ObjectStore>) -> Lake {
     Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), store).with_layout(layout)
 }
 
-fn schema(table: TableId, kind: KeyKind) -> TableSchema {
+/// Divided tables have two columns more to be divided by.
+fn schema(table: TableId, kind: KeyKind, settings: &TableSettings) -> TableSchema {
     let column = |name: &str, data_type: DataType| Column {
         name: name.into(),
         data_type,
@@ -283,6 +384,12 @@ fn schema(table: TableId, kind: KeyKind) -> TableSchema {
     columns.insert(0, column("value", DataType::Int64));
     columns.push(column("note", DataType::Utf8));
     columns.push(column("price", DataType::Decimal128(10, 2)));
+    if !settings.partition_by.is_empty() {
+        columns.insert(0, column("region", DataType::Utf8));
+        columns.push(column("at", DataType::Timestamp(TimeUnit::Microsecond, None)));
+        let key = (2..2 + key_columns).collect();
+        return TableSchema { table, columns, key, default_charset: None, version: 1 };
+    }
     TableSchema { table, columns, key: (1..=key_columns).collect(), default_charset: None, version: 1 }
 }
 
@@ -317,6 +424,9 @@ fn key_columns(kind: KeyKind, ids: &[u32]) -> Vec<ArrayRef> {
         KeyKind::Double => vec![Arc::new(ids.iter().map(|id| Some(double(*id))).collect::<Float64Array>())],
         KeyKind::IntegerAndText => vec![integer, text(|id| format!("k{}", id / 7))],
         KeyKind::TextAndLong => vec![text(|id| format!("k{}", id % 10)), long()],
+        KeyKind::AwkwardText => {
+            vec![text(|id| AWKWARD.get(id as usize).map_or_else(|| format!("k{id}"), |text| text.to_string()))]
+        }
     }
 }
 
@@ -330,16 +440,26 @@ fn double(id: u32) -> f64 {
     }
 }
 
-fn value_column(data_type: &DataType, ids: &[u32], keep: &[bool], sequence: i64) -> ArrayRef {
+fn value_column(column: &Column, ids: &[u32], keep: &[bool], sequence: i64) -> ArrayRef {
+    let moved = |row: usize| (u64::from(ids[row]) / 3 + sequence as u64) as usize;
+    if column.name == "region" {
+        let region = |row: usize| keep[row].then(|| AWKWARD.get(moved(row) % (AWKWARD.len() + 1)).copied()).flatten();
+        return Arc::new((0..ids.len()).map(region).collect::<StringArray>());
+    }
+    if column.name == "at" {
+        let at =
+            |row: usize| (keep[row] && moved(row) % 7 > 0).then(|| (moved(row) as i64 % 9 - 4) * 40 * 86_400_000_000);
+        return Arc::new((0..ids.len()).map(at).collect::<TimestampMicrosecondArray>());
+    }
     let value = |row: usize| {
         (keep[row] && !(u64::from(ids[row]) + sequence as u64 + row as u64).is_multiple_of(5))
             .then(|| sequence * 1_000 + row as i64)
     };
     let numbers: Int64Array = (0..ids.len()).map(value).collect();
-    match data_type {
+    match &column.data_type {
         DataType::Int64 => Arc::new(numbers),
-        DataType::Utf8 | DataType::Decimal128(..) => cast(&numbers, data_type).unwrap(),
-        DataType::Timestamp(TimeUnit::Microsecond, None) => cast(&numbers, data_type).unwrap(),
+        data_type @ (DataType::Utf8 | DataType::Decimal128(..)) => cast(&numbers, data_type).unwrap(),
+        data_type @ DataType::Timestamp(TimeUnit::Microsecond, None) => cast(&numbers, data_type).unwrap(),
         other => new_null_array(other, ids.len()),
     }
 }

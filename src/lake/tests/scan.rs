@@ -28,6 +28,7 @@ use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 use serde_json::{Value, json};
 
+use super::model::NULL;
 use super::world::{KeyKind, World, memory_lake};
 use crate::change::TableId;
 use crate::lake::{Lake, LakeError, LakeScan, deletion};
@@ -52,7 +53,7 @@ async fn query(context: &SessionContext, sql: &str) -> Result<Vec<String>, DataF
 }
 
 fn lines(batch: &RecordBatch) -> Vec<String> {
-    let options = FormatOptions::default().with_null("null");
+    let options = FormatOptions::default().with_null(NULL);
     let columns: Vec<_> =
         batch.columns().iter().map(|array| ArrayFormatter::try_new(array.as_ref(), &options).unwrap()).collect();
     let line = |row| columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join("|");

@@ -125,10 +125,18 @@ fn is_exact(data_type: &DataType) -> bool {
     data_type.is_signed_integer() || *data_type == DataType::Date32
 }
 
+/// The type of a column as files have it, for one that is read as views.
+pub(super) fn plain(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Utf8View => &DataType::Utf8,
+        DataType::BinaryView => &DataType::Binary,
+        other => other,
+    }
+}
+
 /// A bound of the log as a value of its column.
 fn bound(data_type: &DataType, value: &Value, upper: bool) -> Option<ScalarValue> {
-    let plain = if *data_type == DataType::Utf8View { &DataType::Utf8 } else { data_type };
-    let array = stats::bound_array(plain, value, upper)?;
+    let array = stats::bound_array(plain(data_type), value, upper)?;
     let bound = ScalarValue::try_from_array(&array, 0).ok()?.cast_to(data_type).ok()?;
     Some(bound).filter(|bound| !bound.is_null())
 }

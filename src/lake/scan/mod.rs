@@ -3,6 +3,7 @@
 //! ```text
 //! filters -> prune files: bounds and partition values in the log   pruning.rs, bounds.rs, columns.rs
 //!         -> read their deletion vectors -> rows to read           selection.rs
+//!            (of large vectors: where footers and pages say that rows may match)
 //!         -> DataFusion's Parquet scan: row groups, pages, columns; footers and bytes by way of reader.rs
 //! ```
 //! DataFusion splits large files at row groups and hands each part the file's whole selection of rows, of which it takes
@@ -35,7 +36,9 @@ use url::{Position, Url};
 
 use self::bounds::FileBounds;
 use self::columns::ScanColumns;
+use self::pruning::PagePruner;
 use self::reader::LiveFiles;
+use self::selection::LiveRows;
 use super::files::{self, FileEntry};
 use super::locate::FileAccess;
 use super::{Lake, LakeError, LakeTable, schema};
@@ -208,8 +211,18 @@ impl TableProvider for LakeScan {
         if files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(Arc::new(inner.columns.scan_schema().project(&projection)?))));
         }
-        inner.plan(session, projection, files, &wanted, limit).await
+        let pages = predicate.and_then(|predicate| PagePruner::new(&inner.columns, &predicate));
+        inner.plan(session, files, Request { projection, wanted, limit, pages }).await
     }
+}
+
+/// What is asked of the files.
+struct Request {
+    /// The columns to read, and those and the columns to filter by, by position in the scan.
+    projection: Vec<usize>,
+    wanted: Vec<usize>,
+    limit: Option<usize>,
+    pages: Option<PagePruner>,
 }
 
 /// A file with what the log says of its columns.
@@ -245,21 +258,18 @@ impl Inner {
         self.files.iter().map(bounded).collect()
     }
 
-    /// The scan of `files`; `projection` by position in the scan's own order of columns.
     async fn plan(
         &self,
         session: &dyn Session,
-        projection: Vec<usize>,
         files: Vec<BoundedFile>,
-        wanted: &[usize],
-        limit: Option<usize>,
+        request: Request,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let parts = stream::iter(files).map(|file| self.part(file, wanted)).buffered(VECTORS_AT_ONCE);
+        let parts = stream::iter(files).map(|file| self.part(file, &request)).buffered(VECTORS_AT_ONCE);
         let parts: Vec<PartitionedFile> = parts.try_collect().await?;
         let known = parts.iter().filter_map(|part| part.statistics.as_deref());
         let statistics = Statistics::try_merge_iter(known, self.columns.scan_schema())?;
         // The scan does not tell its readers that a limit cuts these counts.
-        let statistics = if limit.is_some() { statistics.to_inexact() } else { statistics };
+        let statistics = if request.limit.is_some() { statistics.to_inexact() } else { statistics };
         let url = ObjectStoreUrl::parse(&self.host[..Position::BeforePath])?;
         session.runtime_env().register_object_store(url.as_ref(), self.host_store.clone());
         let source = Arc::new(self.source(session));
@@ -267,8 +277,8 @@ impl Inner {
         let config = FileScanConfigBuilder::new(url, source)
             .with_file_groups(FileGroup::new(parts).split_files(partitions))
             .with_statistics(statistics)
-            .with_projection_indices(Some(projection))?
-            .with_limit(limit)
+            .with_projection_indices(Some(request.projection))?
+            .with_limit(request.limit)
             .build();
         Ok(DataSourceExec::from_data_source(config))
     }
@@ -284,7 +294,7 @@ impl Inner {
     }
 
     /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live.
-    async fn part(&self, file: BoundedFile, wanted: &[usize]) -> Result<PartitionedFile> {
+    async fn part(&self, file: BoundedFile, request: &Request) -> Result<PartitionedFile> {
         let BoundedFile { entry, bounds } = file;
         let meta = ObjectMeta {
             location: self.folder.parts().chain(entry.path.parts()).collect(),
@@ -295,10 +305,13 @@ impl Inner {
         };
         let values = self.columns.partition_values(&self.table, &entry.add).map_err(external)?;
         let mut part = PartitionedFile::new_from_meta(meta).with_partition_values(values);
-        part.statistics = Some(Arc::new(bounds.statistics(&self.columns, wanted, entry.bytes())));
-        if let Some(selection) = selection::live_rows(&self.access, &entry).await.map_err(external)? {
-            part = part.with_extension(ParquetRowSelection::new(selection));
-        }
+        part.statistics = Some(Arc::new(bounds.statistics(&self.columns, &request.wanted, entry.bytes())));
+        let live = selection::live_rows(&self.access, &entry, request.pages.as_ref()).await.map_err(external)?;
+        part = match live {
+            LiveRows::All => part,
+            LiveRows::Of(rows) => part.with_extension(ParquetRowSelection::new(rows)),
+            LiveRows::ByGroup(plan) => part.with_extension(plan),
+        };
         Ok(part.with_extension(entry))
     }
 }

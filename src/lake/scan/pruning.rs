@@ -4,14 +4,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::{Column, ScalarValue};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::datasource::physical_plan::ParquetFileMetrics;
+use datafusion::datasource::physical_plan::parquet::{
+    PagePruningAccessPlanFilter, ParquetAccessPlan, RowGroupAccessPlanFilter,
+};
+use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
+use datafusion::physical_expr_adapter::{DefaultPhysicalExprAdapterFactory, PhysicalExprAdapterFactory};
 use datafusion::physical_optimizer::pruning::{PruningStatistics, build_pruning_predicate};
-use datafusion::physical_plan::metrics::Count;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet};
 
 use super::BoundedFile;
-use super::bounds::ColumnBounds;
+use super::bounds::{ColumnBounds, plain};
 use super::columns::ScanColumns;
+use crate::lake::locate::Footer;
 
 /// The files that may have rows for which `predicate` (over the table's columns) is true. A predicate that says nothing
 /// about bounds keeps all.
@@ -29,6 +38,60 @@ pub(super) fn keep_matching(
             tracing::debug!(error = %error, "no file is left out by its statistics");
             files
         }
+    }
+}
+
+/// Tells which parts of a file may have rows for which a predicate is true, by its footer and page index.
+pub(super) struct PagePruner {
+    /// As far as it is about columns that are in files.
+    predicate: Arc<dyn PhysicalExpr>,
+    /// The columns of the predicate.
+    columns: Vec<String>,
+    /// All columns that files may have.
+    schema: SchemaRef,
+}
+
+impl PagePruner {
+    /// `None` if the predicate says nothing about single columns of files.
+    pub fn new(columns: &ScanColumns, predicate: &Arc<dyn PhysicalExpr>) -> Option<Self> {
+        let schema = columns.scan.file_schema().clone();
+        let names =
+            |part: &Arc<dyn PhysicalExpr>| collect_columns(part).into_iter().map(|column| column.name().to_string());
+        let in_files = |part: &&Arc<dyn PhysicalExpr>| names(part).all(|name| schema.index_of(&name).is_ok());
+        let parts: Vec<_> = split_conjunction(predicate).into_iter().filter(in_files).cloned().collect();
+        let columns: Vec<String> = parts.iter().flat_map(names).collect();
+        let predicate = conjunction(parts);
+        (!columns.is_empty()).then_some(Self { predicate, columns, schema })
+    }
+
+    /// The parts to look at; `None` if that cannot be told: the predicate is about no bounds, or about a column that
+    /// the file stores in another type than the table's.
+    pub fn parts(&self, footer: &Footer) -> Option<ParquetAccessPlan> {
+        let schema = self.stored(footer.schema())?;
+        let adapter = DefaultPhysicalExprAdapterFactory.create(self.schema.clone(), schema.clone()).ok()?;
+        let predicate = adapter.rewrite(self.predicate.clone()).ok()?;
+        let predicate = PhysicalExprSimplifier::new(&schema).simplify(predicate).ok()?;
+        let by_group = build_pruning_predicate(predicate.clone(), &schema, &Count::new())?;
+        let by_page = PagePruningAccessPlanFilter::new(&predicate, schema.clone());
+
+        let (columns, metadata) = (footer.parquet_schema(), footer.metadata());
+        let metrics = ParquetFileMetrics::new(0, "", &ExecutionPlanMetricsSet::new());
+        let mut groups = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(metadata.num_row_groups()));
+        groups.prune_by_statistics(&schema, columns, metadata.row_groups(), &by_group, &metrics);
+        Some(by_page.prune_plan_with_page_index(groups.build(), &schema, columns, metadata, &metrics))
+    }
+
+    /// The columns of a file, with views where the table has them. `None` if one of the predicate has another type.
+    fn stored(&self, file: &SchemaRef) -> Option<SchemaRef> {
+        let as_read = |field: &FieldRef| match self.schema.field_with_name(field.name()) {
+            Ok(read) if plain(read.data_type()) == field.data_type() => {
+                Some(Arc::new(field.as_ref().clone().with_data_type(read.data_type().clone())))
+            }
+            _ if self.columns.contains(field.name()) => None,
+            _ => Some(field.clone()),
+        };
+        let fields: Option<Vec<FieldRef>> = file.fields().iter().map(as_read).collect();
+        Some(Arc::new(Schema::new(fields?)))
     }
 }
 

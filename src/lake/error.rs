@@ -115,7 +115,7 @@ impl LakeError {
             | Self::Unsupported { table, .. }
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
-            | Self::Partition { table, .. }
+            | Self::Settings { table, .. }
             | Self::Changes { table, .. } => Some(table),
             _ => None,
         }

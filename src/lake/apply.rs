@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{BooleanArray, RecordBatch, UInt64Array};
 use arrow::compute::not;
 use arrow::datatypes::SchemaRef;
-use deltalake::kernel::{Action, Add};
+use deltalake::kernel::{Action, Add, AddCDCFile};
 use deltalake::protocol::DeltaOperation;
 use object_store::path::Path;
 use roaring::RoaringTreemap;
@@ -45,11 +45,12 @@ enum BatchWriter {
 }
 
 impl BatchWriter {
-    /// Takes rows with the table's columns, in key order.
-    async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
-        match self {
-            Self::Whole(writer) => writer.write(rows).await,
-            Self::Partitioned(writer) => writer.write(rows).await,
+    /// Takes rows with the table's columns, in key order, with the numbers of their keys for a change feed.
+    async fn write(&mut self, rows: &RecordBatch, numbers: Option<&UInt64Array>) -> Result<(), LakeError> {
+        match (self, numbers) {
+            (Self::Whole(writer), None) => writer.write(rows).await,
+            (Self::Whole(writer), Some(numbers)) => writer.write_numbered(rows, numbers).await,
+            (Self::Partitioned(writer), numbers) => writer.write(rows, numbers).await,
         }
     }
 
@@ -72,13 +73,24 @@ pub(super) struct FileChanges {
     /// New vectors by name, for the cache.
     pub vectors: Vec<(String, Arc<RoaringTreemap>)>,
     pub vector_file: Option<Path>,
+    /// Files that say which rows changed.
+    pub feed: NewFiles,
 }
 
 impl FileChanges {
     pub fn actions(&self) -> impl Iterator<Item = Action> {
         let now_ms = chrono::Utc::now().timestamp_millis();
         let removes = self.removed.iter().map(move |file| Action::Remove(file.remove(now_ms)));
-        removes.chain(self.added.iter().cloned().map(Action::Add))
+        let feed = self.feed.adds.iter().map(|file| {
+            Action::Cdc(AddCDCFile {
+                path: file.path.clone(),
+                size: file.size,
+                partition_values: file.partition_values.clone(),
+                data_change: false,
+                tags: None,
+            })
+        });
+        removes.chain(self.added.iter().cloned().map(Action::Add)).chain(feed)
     }
 }
 
@@ -97,7 +109,7 @@ impl LakeTable {
         if self.has_applied(tag).await? {
             return Ok(CommitOutcome::AlreadyApplied { version: self.version() });
         }
-        if !self.follow_merge_mode().await? {
+        if !self.follow_settings().await? {
             return Ok(CommitOutcome::Conflict);
         }
         let mut staged = self.stage(changes).await?;
@@ -114,6 +126,7 @@ impl LakeTable {
             }
             self.drop_vectors(&changes).await;
             self.abandon(&changes.new).await;
+            self.abandon(&changes.feed).await;
             if !self.locate_again(&mut staged).await? {
                 break;
             }
@@ -128,7 +141,8 @@ impl LakeTable {
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
         let mut writer = self.batch_writer();
-        let mut located = Located::default();
+        let mut located = Located::new(self.has_feed());
+        let mut first_key = 0;
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
         let mut once = true;
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
@@ -144,7 +158,9 @@ impl LakeTable {
                 keys.push(&slice, &schema.key)?;
             }
             let keep = not(&slice.deleted).map_err(LakeError::arrow(&self.table, "select rows"))?;
-            writer.write(&columns.apply(&slice.rows, &keep)?).await?;
+            let numbers = self.has_feed().then(|| numbers_of(&keep, first_key));
+            first_key += keep.len() as u64;
+            writer.write(&columns.apply(&slice.rows, &keep)?, numbers.as_ref()).await?;
         }
         let keys = Arc::new(keys.finish());
         self.prober.locate(&self.files, &keys, &mut located).await?;
@@ -187,7 +203,7 @@ impl LakeTable {
 
     async fn locate_again(&mut self, staged: &mut Staged) -> Result<bool, LakeError> {
         let Some(keys) = staged.keys.clone() else { return Ok(false) };
-        staged.located = Located::default();
+        staged.located = Located::new(self.has_feed());
         self.prober.locate(&self.files, &keys, &mut staged.located).await?;
         Ok(true)
     }
@@ -197,7 +213,14 @@ impl LakeTable {
         let mut changes = FileChanges { added: staged.new.adds.clone(), ..FileChanges::default() };
         if staged.truncate {
             changes.removed = self.all_files();
+            if self.has_feed() {
+                let located = self.locate_all(true).await?;
+                changes.feed = self.write_feed(&self.file_schema(), &staged.new, &located).await?;
+            }
             return Ok(changes);
+        }
+        if self.has_feed() {
+            changes.feed = self.write_feed(&self.file_schema(), &staged.new, &staged.located).await?;
         }
         changes.removed = staged.located.files.values().map(|hits| hits.file.clone()).collect();
         if self.merge_mode() == MergeMode::CopyOnWrite {
@@ -302,6 +325,11 @@ impl LakeTable {
             tracing::debug!(path = %path, error = %error, "unused deletion vectors stay");
         }
     }
+}
+
+/// The numbers of the rows that are kept; `first` is that of the first row.
+fn numbers_of(keep: &BooleanArray, first: u64) -> UInt64Array {
+    keep.values().set_indices().map(|row| first + row as u64).collect()
 }
 
 /// Reads slices on a thread that may wait for the disk, one ahead of the writer.

@@ -4,7 +4,7 @@ use deltalake::kernel::Action;
 use deltalake::protocol::{DeltaOperation, SaveMode};
 
 use super::partition::Partitioning;
-use super::{CommitTag, Lake, LakeError, LakeTable, commit, schema};
+use super::{CommitTag, Lake, LakeError, LakeTable, change_feed, commit, schema};
 use crate::failpoint;
 use crate::schema::TableSchema;
 
@@ -14,17 +14,18 @@ impl Lake {
     /// transactions are recorded, so none of them may be that of a batch which is still to be applied.
     ///
     /// # Errors
-    /// [`LakeError::OtherTable`] if the folder holds another table; [`LakeError::Partition`] if the table cannot have
-    /// the partitions that the job asks for.
+    /// [`LakeError::OtherTable`] if the folder holds another table; [`LakeError::Settings`] if the table cannot have
+    /// the partitions or the change feed that the job asks for.
     pub async fn create_table(&self, table: &TableSchema, tag: &CommitTag) -> Result<LakeTable, LakeError> {
         if let Some(existing) = self.open_table(&table.table).await? {
             return Ok(existing);
         }
         let settings = self.rules().settings(&table.table);
+        change_feed::check_names(table, &settings)?;
         let partitioning = Partitioning::plan(table, &settings.partition_by)?;
         let delta = schema::delta_schema(table, &partitioning)?;
-        let protocol = schema::new_protocol(&table.table, &delta, settings.merge)?;
-        let metadata = schema::new_table_metadata(table, &delta, &partitioning, settings.merge)?;
+        let protocol = schema::new_protocol(&table.table, &delta, &settings)?;
+        let metadata = schema::new_table_metadata(table, &delta, &partitioning, &settings)?;
         let operation = DeltaOperation::Create {
             mode: SaveMode::ErrorIfExists,
             location: self.table_url(&table.table),

@@ -71,8 +71,8 @@ pub enum LakeError {
     OtherTable { table: TableId, path: String, found: String },
     #[error("the Delta table of {table} cannot be written: {reason}")]
     Unsupported { table: TableId, reason: String },
-    #[error("table {table} cannot be partitioned as the job file says: {what}")]
-    Partition { table: TableId, what: String },
+    #[error("table {table} cannot be written as the job file says: {what}")]
+    Settings { table: TableId, what: String },
     #[error("column {column} of {table} is {found} in the lake and {expected} in the source")]
     ColumnType { table: TableId, column: String, found: String, expected: String },
     #[error(
@@ -115,7 +115,7 @@ impl LakeError {
             | Self::Unsupported { table, .. }
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
-            | Self::Partition { table, .. }
+            | Self::Settings { table, .. }
             | Self::Changes { table, .. } => Some(table),
             _ => None,
         }
@@ -134,7 +134,7 @@ impl LakeError {
             | Self::Refused { .. }
             | Self::OtherTable { .. }
             | Self::Unsupported { .. }
-            | Self::Partition { .. }
+            | Self::Settings { .. }
             | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,
             Self::Parquet { .. }
             | Self::Arrow { .. }

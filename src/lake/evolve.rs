@@ -12,7 +12,7 @@ use deltalake::protocol::DeltaOperation;
 use super::apply::FileChanges;
 use super::commit::Attempt;
 use super::write::NewFiles;
-use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, schema};
+use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, change_feed, schema};
 use crate::failpoint;
 use crate::schema::TableSchema;
 
@@ -35,7 +35,7 @@ impl LakeTable {
     ///
     /// # Errors
     /// [`LakeError::ColumnType`] if a column has another type; [`LakeError::Changes`] if the key is another one, or a
-    /// default does not fit; [`LakeError::Partition`] if a new column has the name of one that only the table has.
+    /// default does not fit; [`LakeError::Settings`] if a new column has the name of one that only the table has.
     pub async fn evolve(
         &mut self,
         new: &TableSchema,
@@ -55,7 +55,10 @@ impl LakeTable {
             match attempt {
                 Attempt::Committed => return self.evolved(files).map(CommitOutcome::Committed),
                 Attempt::AlreadyApplied => return Ok(CommitOutcome::AlreadyApplied { version: self.version() }),
-                Attempt::Overtaken => self.abandon(&files.new).await,
+                Attempt::Overtaken => {
+                    self.abandon(&files.new).await;
+                    self.abandon(&files.feed).await;
+                }
             }
         }
         Ok(CommitOutcome::Conflict)
@@ -72,6 +75,7 @@ impl LakeTable {
     fn missing_fields(&self, new: &TableSchema) -> Result<Vec<StructField>, LakeError> {
         self.check_key(&new.key_names())?;
         self.partitioning().check_free(new)?;
+        change_feed::check_names(new, &self.present_settings())?;
         let known = self.state.schema();
         let mut missing = Vec::new();
         for column in &new.columns {
@@ -126,8 +130,14 @@ impl LakeTable {
         if wanted.is_empty() || self.files.is_empty() {
             return Ok(FileChanges::default());
         }
-        let new = self.rewrite(&self.partitioning().file_schema(&arrow), &wanted).await?;
-        Ok(FileChanges { removed: self.all_files(), added: new.adds.clone(), new, ..FileChanges::default() })
+        let schema = self.partitioning().file_schema(&arrow);
+        let new = self.rewrite(&schema, &wanted).await?;
+        let feed = match self.has_feed() {
+            true => self.write_feed_of_rewrite(&schema, &new).await?,
+            false => NewFiles::default(),
+        };
+        let added = new.adds.clone();
+        Ok(FileChanges { removed: self.all_files(), added, new, feed, ..FileChanges::default() })
     }
 
     async fn commit_evolution(
@@ -137,7 +147,7 @@ impl LakeTable {
         tag: &CommitTag,
     ) -> Result<Attempt, LakeError> {
         let protocol =
-            schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema, self.merge_mode())?;
+            schema::grown_protocol(&self.table, self.state.protocol(), &evolution.schema, &self.present_settings())?;
         let is_grown = evolution.metadata != *self.state.metadata();
         let mut actions = Vec::from_iter(is_grown.then(|| Action::Metadata(evolution.metadata.clone())));
         actions.extend(protocol.map(Action::Protocol));

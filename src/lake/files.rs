@@ -33,6 +33,7 @@ pub(super) type FileMap = BTreeMap<String, Arc<FileEntry>>;
 
 impl FileEntry {
     pub fn new(add: Add, space: &KeySpace) -> Result<Self, LakeError> {
+        check_removable(&add, &space.table)?;
         let stats = parsed_stats(&add);
         let known = space.partition_range(&add);
         let range = known.or_else(|| stats.as_ref().and_then(|stats| stats::key_range(space, stats)));
@@ -49,11 +50,6 @@ impl FileEntry {
     fn with(add: Add, table: &TableId, stats: Option<Value>, range: Option<KeyRange>) -> Result<Self, LakeError> {
         if add.path.contains("://") {
             let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
-            return Err(LakeError::Unsupported { table: table.clone(), reason });
-        }
-        if !add.path.is_ascii() {
-            // A `remove` must name the path as its `add` wrote it, escaped or not, and only the unescaped form is known.
-            let reason = format!("its file {} was named by another engine with letters beyond ASCII", add.path);
             return Err(LakeError::Unsupported { table: table.clone(), reason });
         }
         let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
@@ -91,6 +87,20 @@ impl FileEntry {
             default_row_commit_version: self.add.default_row_commit_version,
         }
     }
+}
+
+/// A `remove` must name the path as its `add` wrote it, escaped or not, and only the unescaped form is known: of letters
+/// beyond ASCII, Spark escapes none and the deltalake crate all.
+fn check_removable(add: &Add, table: &TableId) -> Result<(), LakeError> {
+    if add.path.is_ascii() {
+        return Ok(());
+    }
+    let reason = format!(
+        "its file {} was named by another engine with letters beyond ASCII, and could not be removed again; \
+         go back to the version before it (in Spark: RESTORE TABLE) and leave compaction to Alluvium",
+        add.path
+    );
+    Err(LakeError::Unsupported { table: table.clone(), reason })
 }
 
 /// The live files of a snapshot; entries of `known` that are still the same are kept as they are.

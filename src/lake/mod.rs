@@ -7,6 +7,7 @@
 
 mod apply;
 mod cache;
+mod change_feed;
 mod commit;
 mod create;
 mod deletion;
@@ -15,11 +16,11 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
-mod merge_mode;
 mod partition;
 mod rewrite;
 mod scan;
 mod schema;
+mod settings;
 mod state;
 mod stats;
 mod store;

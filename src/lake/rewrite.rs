@@ -32,9 +32,7 @@ impl LakeTable {
     ) -> Result<NewFiles, LakeError> {
         let mut new = NewFiles::default();
         for file in self.files.values() {
-            let copied = self.copy(file, schema, defaults).await?;
-            new.rows += copied.rows;
-            new.adds.extend(copied.adds);
+            new.extend(self.copy(file, schema, defaults).await?);
         }
         let expected = self.stats().rows;
         if self.files.values().all(|file| file.rows.is_some()) && new.rows != expected {
@@ -54,8 +52,7 @@ impl LakeTable {
                 let what = format!("{} rows of {} were copied of {expected}", copied.rows, hits.file.add.path);
                 return Err(LakeError::Changes { table: self.table.clone(), what });
             }
-            new.rows += copied.rows;
-            new.adds.extend(copied.adds);
+            new.extend(copied);
         }
         Ok(new)
     }
@@ -95,7 +92,7 @@ impl LakeTable {
     }
 
     /// As many rows as fit into this work's share of memory, by what the file says of their size.
-    fn copy_rows(&self, footer: &Footer) -> usize {
+    pub(super) fn copy_rows(&self, footer: &Footer) -> usize {
         let groups = footer.metadata().row_groups();
         let bytes: i64 = groups.iter().map(|group| group.total_byte_size()).sum();
         let rows: i64 = groups.iter().map(|group| group.num_rows()).sum();
@@ -116,7 +113,8 @@ impl LakeTable {
         filter_record_batch(batch, &live).map_err(LakeError::arrow(&self.table, "leave out deleted rows"))
     }
 
-    fn reshape(
+    /// The columns of `schema`; those that a file lacks get their value of `defaults`, or null.
+    pub(super) fn reshape(
         &self,
         batch: &RecordBatch,
         schema: &SchemaRef,

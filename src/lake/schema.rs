@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::LakeError;
 use super::partition::{PartitionColumn, Partitioning};
 use crate::change::TableId;
-use crate::config::MergeMode;
+use crate::config::{MergeMode, TableSettings};
 use crate::schema::{Column, TableSchema};
 
 /// Table properties by which Alluvium knows its tables.
@@ -24,12 +24,17 @@ const FIELD_SOURCE_TYPE: &str = "alluvium.source_type";
 /// Delta's own property: whether writers may make deletion vectors.
 pub(super) const ENABLE_DELETION_VECTORS: &str = "delta.enableDeletionVectors";
 
+/// Delta's own property: whether commits say which rows they changed.
+pub(super) const ENABLE_CHANGE_FEED: &str = "delta.enableChangeDataFeed";
+
 /// The newest writer version that all engines know: it stands for NOT NULL columns and nothing else of ours.
 const PLAIN_WRITER: i64 = 2;
 /// The feature name of timestamps without a time zone in the Delta protocol.
 const TIMESTAMP_NTZ: &str = "timestampNtz";
 /// The feature name of deletion vectors in the Delta protocol.
 const DELETION_VECTORS: &str = "deletionVectors";
+/// The feature name of the change data feed in the Delta protocol.
+const CHANGE_DATA_FEED: &str = "changeDataFeed";
 /// The feature name of generated columns, and the field metadata that makes a column one.
 const GENERATED_COLUMNS: &str = "generatedColumns";
 const GENERATION_EXPRESSION: &str = "delta.generationExpression";
@@ -78,11 +83,14 @@ pub(super) fn new_table_metadata(
     schema: &TableSchema,
     delta: &StructType,
     partitioning: &Partitioning,
-    merge: MergeMode,
+    settings: &TableSettings,
 ) -> Result<Metadata, LakeError> {
     let mut properties = properties(schema);
-    if merge == MergeMode::OnRead {
+    if settings.merge == MergeMode::OnRead {
         properties.insert(ENABLE_DELETION_VECTORS, "true".to_string());
+    }
+    if settings.change_feed {
+        properties.insert(ENABLE_CHANGE_FEED, "true".to_string());
     }
     if !partitioning.is_empty() {
         properties.insert(PARTITION_BY, partitioning.property());
@@ -106,9 +114,9 @@ struct Features {
 }
 
 impl Features {
-    fn needed(delta: &StructType, merge: MergeMode) -> Self {
+    fn needed(delta: &StructType, settings: &TableSettings) -> Self {
         let mut features = Self { reader: Vec::new(), writer: Vec::new() };
-        if merge == MergeMode::OnRead {
+        if settings.merge == MergeMode::OnRead {
             features.reader.push(DELETION_VECTORS);
         }
         if contains_timestampntz(delta.fields()) {
@@ -121,6 +129,9 @@ impl Features {
         if delta.fields().any(|field| field.metadata().contains_key(GENERATION_EXPRESSION)) {
             features.writer.push(GENERATED_COLUMNS);
         }
+        if settings.change_feed {
+            features.writer.push(CHANGE_DATA_FEED);
+        }
         features
     }
 }
@@ -131,7 +142,7 @@ fn implied_features(writer_version: i64) -> Vec<&'static str> {
         (2, "appendOnly"),
         (2, INVARIANTS),
         (3, "checkConstraints"),
-        (4, "changeDataFeed"),
+        (4, CHANGE_DATA_FEED),
         (4, GENERATED_COLUMNS),
         (5, "columnMapping"),
         (6, "identityColumns"),
@@ -141,8 +152,12 @@ fn implied_features(writer_version: i64) -> Vec<&'static str> {
 
 /// The protocol of a new table: reader version 1 and writer version 2 if they are enough, else the versions that list
 /// features, with those that the table needs.
-pub(super) fn new_protocol(table: &TableId, delta: &StructType, merge: MergeMode) -> Result<Protocol, LakeError> {
-    let needed = Features::needed(delta, merge);
+pub(super) fn new_protocol(
+    table: &TableId,
+    delta: &StructType,
+    settings: &TableSettings,
+) -> Result<Protocol, LakeError> {
+    let needed = Features::needed(delta, settings);
     let plain = implied_features(PLAIN_WRITER);
     let is_plain = needed.reader.is_empty() && needed.writer.iter().all(|feature| plain.contains(feature));
     let protocol = if is_plain {
@@ -163,9 +178,9 @@ pub(super) fn grown_protocol(
     table: &TableId,
     protocol: &Protocol,
     delta: &StructType,
-    merge: MergeMode,
+    settings: &TableSettings,
 ) -> Result<Option<Protocol>, LakeError> {
-    let needed = Features::needed(delta, merge);
+    let needed = Features::needed(delta, settings);
     let mut value = serde_json::to_value(protocol).map_err(|error| unsupported(table, &error))?;
     let mut grown = false;
     if let Some(implied) = implied_by(&value) {
@@ -234,9 +249,10 @@ mod tests {
 
     fn check(data_type: DataType, merge: MergeMode, partition_by: &[&str], expected: Value) {
         let (table, delta) = delta(data_type, partition_by);
-        let protocol = new_protocol(&table, &delta, merge).unwrap();
+        let settings = TableSettings { merge, ..TableSettings::default() };
+        let protocol = new_protocol(&table, &delta, &settings).unwrap();
         assert_eq!(serde_json::to_value(&protocol).unwrap(), expected);
-        assert_eq!(grown_protocol(&table, &protocol, &delta, merge).unwrap(), None);
+        assert_eq!(grown_protocol(&table, &protocol, &delta, &settings).unwrap(), None);
     }
 
     fn listed(reader: &[&str], writer: &[&str]) -> Value {
@@ -270,7 +286,8 @@ mod tests {
         };
         let check = |from: Protocol, data_type: DataType, merge: MergeMode, expected: Value| {
             let (table, delta) = delta(data_type, &[]);
-            let grown = grown_protocol(&table, &from, &delta, merge).unwrap();
+            let settings = TableSettings { merge, ..TableSettings::default() };
+            let grown = grown_protocol(&table, &from, &delta, &settings).unwrap();
             assert_eq!(serde_json::to_value(grown).unwrap(), expected);
         };
         check(plain(1, 2), DataType::Utf8, MergeMode::CopyOnWrite, Value::Null);

@@ -223,10 +223,6 @@ fn check_ours(lake: &Lake, table: &TableId, state: &DeltaTableState) -> Result<(
         });
     }
     let unsupported = |reason: &str| Err(LakeError::Unsupported { table: table.clone(), reason: reason.to_string() });
-    let is_on = |property: &str| properties.get(property).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    if is_on("delta.enableChangeDataFeed") {
-        return unsupported("delta.enableChangeDataFeed is true, and the change feed is not written yet: unset it");
-    }
     if properties.get("delta.columnMapping.mode").is_some_and(|mode| mode != "none") {
         return unsupported("its columns are mapped to other names");
     }

@@ -1,6 +1,7 @@
 //! The lake against a model: random batches, restarts, foreign writers and a store that lies.
 
 mod faults;
+mod feed;
 mod merge_modes;
 mod model;
 mod partitions;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array, new_null_array};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, SchemaRef};
 use deltalake::kernel::Add;
@@ -14,6 +14,7 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
+use roaring::RoaringTreemap;
 use uuid::Uuid;
 
 use super::partition::PartitionValues;
@@ -53,9 +54,12 @@ pub(super) struct DataWriter {
     key: Vec<String>,
     layout: Layout,
     partition: PartitionValues,
+    /// How the paths of the files start.
+    prefix: &'static str,
     open: Option<OpenFile>,
-    done: Vec<Add>,
-    rows: u64,
+    done: NewFiles,
+    /// The numbers of the rows of the open file.
+    numbers: RoaringTreemap,
 }
 
 struct OpenFile {
@@ -68,9 +72,18 @@ struct OpenFile {
 pub(super) struct NewFiles {
     pub adds: Vec<Add>,
     pub rows: u64,
+    /// For each file the numbers that its rows were given, ascending as the rows are; empty sets if they have none.
+    pub numbers: Vec<RoaringTreemap>,
 }
 
 impl NewFiles {
+    /// Adds more files.
+    pub fn extend(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.adds.extend(more.adds);
+        self.numbers.extend(more.numbers);
+    }
+
     /// Size of the files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.adds.iter().map(|add| u64::try_from(add.size).unwrap_or(0)).sum()
@@ -86,13 +99,26 @@ impl DataWriter {
         layout: Layout,
     ) -> Self {
         let partition = PartitionValues::new();
-        Self { table, store, schema, key, layout, partition, open: None, done: Vec::new(), rows: 0 }
+        let (done, numbers) = (NewFiles::default(), RoaringTreemap::new());
+        Self { table, store, schema, key, layout, partition, prefix: "part", open: None, done, numbers }
     }
 
     /// The same for files with these partition values.
     #[must_use]
     pub fn in_partition(self, partition: PartitionValues) -> Self {
         Self { partition, ..self }
+    }
+
+    /// The same for files that are no data files: their paths start with `prefix`.
+    #[must_use]
+    pub fn in_folder(self, prefix: &'static str) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// Writes rows, and keeps their numbers with their file. They ascend.
+    pub async fn write_numbered(&mut self, rows: &RecordBatch, numbers: &UInt64Array) -> Result<(), LakeError> {
+        self.numbers.extend(numbers.values().iter().copied());
+        self.write(rows).await
     }
 
     /// Writes rows with the columns of the files. They come in key order.
@@ -107,7 +133,7 @@ impl DataWriter {
         let Some(open) = &mut self.open else { return Ok(()) };
         let written = open.writer.write(rows).await;
         written.map_err(LakeError::parquet(&self.table, "write", open.path.as_ref()))?;
-        self.rows += rows.num_rows() as u64;
+        self.done.rows += rows.num_rows() as u64;
         if open.writer.bytes_written() + open.writer.in_progress_size() >= self.layout.file_bytes {
             self.close_file().await?;
         }
@@ -116,11 +142,11 @@ impl DataWriter {
 
     pub async fn finish(mut self) -> Result<NewFiles, LakeError> {
         self.close_file().await?;
-        Ok(NewFiles { adds: self.done, rows: self.rows })
+        Ok(self.done)
     }
 
     fn open_file(&self) -> Result<OpenFile, LakeError> {
-        let path = Path::from(format!("part-{:05}-{}.zstd.parquet", self.done.len(), Uuid::new_v4()));
+        let path = Path::from(format!("{}-{:05}-{}.zstd.parquet", self.prefix, self.done.adds.len(), Uuid::new_v4()));
         let failed = LakeError::parquet(&self.table, "start", path.as_ref());
         let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES);
         let options = ArrowWriterOptions::new()
@@ -139,7 +165,8 @@ impl DataWriter {
         let stats = stats::of_file(&self.schema, &metadata, &key).map_err(&failed)?;
         let size = i64::try_from(open.writer.bytes_written()).unwrap_or(i64::MAX);
         failpoint::hit(failpoint::DATA_FILE_AFTER);
-        self.done.push(Add {
+        self.done.numbers.push(std::mem::take(&mut self.numbers));
+        self.done.adds.push(Add {
             path: open.path.to_string(),
             partition_values: self.partition.clone(),
             size,

@@ -123,8 +123,8 @@ impl Session<'_> {
             Err(error) => {
                 let table = record.schema.table.clone();
                 let advice = match &error {
-                    PipelineError::Lake(LakeError::Partition { .. }) => {
-                        "change its partition_by in the job file, move its Delta table away if there is one, and load it \
+                    PipelineError::Lake(LakeError::Settings { .. }) => {
+                        "change its settings under tables in the job file, move its Delta table away if there is one, and load it \
                          with: alluvium run --resnapshot"
                     }
                     _ => "move its Delta table away and load it again with: alluvium run --resnapshot",

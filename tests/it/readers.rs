@@ -43,6 +43,13 @@ impl Engine {
         self.contents(arguments, &[(folder.to_path_buf(), None, key.to_vec())]).remove(0)
     }
 
+    /// The change data feed of one table; its key is the table's, and the version and type of the change.
+    fn read_changes(&self, folder: &Path, key: &[String]) -> Content {
+        let key = [key, &["_commit_version".to_string(), "_change_type".to_string()]].concat();
+        let arguments = vec!["--changes".to_string(), folder.display().to_string()];
+        self.contents(arguments, &[(folder.to_path_buf(), None, key)]).remove(0)
+    }
+
     fn contents(&self, arguments: Vec<String>, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
         let stdout = self.script(arguments);
         let contents: Vec<Content> = stdout

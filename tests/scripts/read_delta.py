@@ -5,6 +5,7 @@
     read_delta.py spark:PORT TABLE...       with that of spark-venv; PORT is a Spark Connect server's
 
     read_delta.py ENGINE --where CONDITION TABLE... reads only rows for which an SQL condition holds
+    read_delta.py spark:PORT --changes TABLE...     reads the change data feed from version 0 on, without its times
     read_delta.py spark:PORT --optimize TABLE...    lets Spark compact the tables instead, and prints nothing
 
 TABLE is a table's folder, or FOLDER@VERSION for an older version. Prints one JSON object per table and line:
@@ -74,8 +75,11 @@ def spark_reader(port):
 
     def read(folder, version, condition):
         at = "" if version is None else f" VERSION AS OF {version}"
+        query = f"SELECT * FROM delta.`{folder}`{at} WHERE {condition}"
+        if condition == "--changes":
+            query = f"SELECT * EXCEPT (_commit_timestamp) FROM table_changes_by_path('{folder}', 0)"
         # Through Arrow: a Row would shift timestamps to this process's time zone.
-        table = session.sql(f"SELECT * FROM delta.`{folder}`{at} WHERE {condition}").toArrow()
+        table = session.sql(query).toArrow()
         columns = [column.to_pylist() for column in table.columns]
         return table.column_names, zip(*columns)
 
@@ -93,6 +97,8 @@ def main():
     condition, tables = "true", sys.argv[2:]
     if tables[0] == "--where":
         condition, tables = tables[1], tables[2:]
+    elif tables[0] == "--changes":
+        condition, tables = tables[0], tables[1:]
     for table in tables:
         folder, _, version = table.partition("@")
         columns, rows = read(folder, version or None, condition)

@@ -83,7 +83,6 @@ impl Checker<'_> {
             switch.value == OnOff::On
         });
         self.not_yet(&raw.cluster_by, true);
-        self.not_yet(&raw.change_feed, change_feed == Some(true));
         TableRule { tables, partition_by, cluster_by, merge, change_feed }
     }
 

@@ -46,6 +46,19 @@ pub(super) struct Located {
     pub files: BTreeMap<String, FileHits>,
     /// Keys that are deleted in the source and had a live row.
     pub rows_deleted: u64,
+    /// Whether [`Self::matched`] and [`FileHits::deleted`] are wanted.
+    for_feed: bool,
+    /// The keys that had a live row, by their number among all keys of the batch.
+    pub matched: RoaringTreemap,
+    /// How many keys have been looked for.
+    keys: u64,
+}
+
+impl Located {
+    /// Nothing yet. `for_feed` keeps what a change feed has to know.
+    pub fn new(for_feed: bool) -> Self {
+        Self { for_feed, ..Self::default() }
+    }
 }
 
 /// What goes from one file.
@@ -55,6 +68,8 @@ pub(super) struct FileHits {
     pub rows: u64,
     /// The file's present vector and the new rows.
     pub vector: RoaringTreemap,
+    /// Of the new rows those whose key is deleted in the source; for a change feed only.
+    pub deleted: RoaringTreemap,
 }
 
 /// What one file has of the batch's keys.
@@ -105,6 +120,7 @@ impl Prober {
         while let Some(probed) = probes.try_next().await? {
             self.collect(probed, keys, &mut matched, located)?;
         }
+        located.keys += keys.len() as u64;
         Ok(())
     }
 
@@ -123,6 +139,7 @@ impl Prober {
             vector: probed.old.as_deref().cloned().unwrap_or_default(),
             file: probed.file.clone(),
             rows: probed.rows,
+            deleted: RoaringTreemap::new(),
         });
         for (row, key) in probed.hits {
             if matched.get_bit(key) || !hits.vector.insert(row) {
@@ -133,7 +150,14 @@ impl Prober {
                 });
             }
             matched.set_bit(key, true);
-            located.rows_deleted += u64::from(keys.deleted.value(key));
+            let deleted = keys.deleted.value(key);
+            located.rows_deleted += u64::from(deleted);
+            if located.for_feed {
+                located.matched.insert(located.keys + key as u64);
+                if deleted {
+                    hits.deleted.insert(row);
+                }
+            }
         }
         Ok(())
     }

@@ -50,10 +50,10 @@ impl Partitioning {
     /// The partitions that a new table of `schema` gets.
     ///
     /// # Errors
-    /// [`LakeError::Partition`] if a column is missing, has a type that cannot divide a table, or is the only kind
+    /// [`LakeError::Settings`] if a column is missing, has a type that cannot divide a table, or is the only kind
     /// that there is; or if a column of the source has the name of one that a date part makes.
     pub fn plan(schema: &TableSchema, by: &[PartitionBy]) -> Result<Self, LakeError> {
-        let refused = |what: String| LakeError::Partition { table: schema.table.clone(), what };
+        let refused = |what: String| LakeError::Settings { table: schema.table.clone(), what };
         let mut columns: Vec<PartitionColumn> = Vec::new();
         for by in by {
             let index = schema.column_index(&by.column);
@@ -109,12 +109,12 @@ impl Partitioning {
     /// No column of the source may have the name of a column that only the Delta table has.
     ///
     /// # Errors
-    /// [`LakeError::Partition`]
+    /// [`LakeError::Settings`]
     pub fn check_free(&self, schema: &TableSchema) -> Result<(), LakeError> {
         for column in self.columns.iter().filter(|column| column.by.part.is_some()) {
             if schema.column_index(&column.name).is_some() {
                 let what = format!("the source has a column {}, the name that {} needs", column.name, column.by);
-                return Err(LakeError::Partition { table: self.table.clone(), what });
+                return Err(LakeError::Settings { table: self.table.clone(), what });
             }
         }
         Ok(())

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use arrow::row::{RowConverter, SortField};
 
 use super::spill::{Place, RowSpill};
@@ -50,8 +50,9 @@ impl PartitionedWriter {
         Self { partitioning, schema, open, memory_bytes, held_bytes: 0, groups: BTreeMap::new(), spill: None }
     }
 
-    /// Takes rows with the table's columns. The rows of a partition are written in the order in which they come.
-    pub async fn write(&mut self, rows: &RecordBatch) -> Result<(), LakeError> {
+    /// Takes rows with the table's columns, and their numbers if they have any. The rows of a partition are written in
+    /// the order in which they come.
+    pub async fn write(&mut self, rows: &RecordBatch, numbers: Option<&UInt64Array>) -> Result<(), LakeError> {
         if rows.num_rows() == 0 {
             return Ok(());
         }
@@ -60,6 +61,7 @@ impl PartitionedWriter {
         let projection: Result<Vec<usize>, _> =
             self.schema.fields().iter().map(|field| rows.schema_ref().index_of(field.name())).collect();
         let rows = projection.and_then(|columns| rows.project(&columns)).map_err(&failed)?;
+        let rows = numbers.map_or(Ok(rows.clone()), |numbers| with_numbers(&rows, numbers)).map_err(&failed)?;
         for indices in groups_of(&values).map_err(&failed)? {
             let first = indices[0] as usize;
             let part = take_record_batch(&rows, &UInt32Array::from(indices)).map_err(&failed)?;
@@ -76,12 +78,13 @@ impl PartitionedWriter {
             Some(spill) => spill.clone(),
             None => self.spill.insert(Arc::new(Mutex::new(RowSpill::new(&self.partitioning.table)?))).clone(),
         };
-        let (mut groups, schema) = (std::mem::take(&mut self.groups), self.schema.clone());
+        let mut groups = std::mem::take(&mut self.groups);
         let failed = LakeError::arrow(&self.partitioning.table, "put rows together");
         let task = move || {
             let mut spill = spill.lock().unwrap_or_else(PoisonError::into_inner);
-            for group in groups.values_mut().filter(|group| !group.held.is_empty()) {
-                let rows = concat_batches(&schema, &group.held).map_err(&failed)?;
+            for group in groups.values_mut() {
+                let Some(first) = group.held.first() else { continue };
+                let rows = concat_batches(&first.schema(), &group.held).map_err(&failed)?;
                 group.held = Vec::new();
                 group.spilled.push(spill.write(&rows)?);
             }
@@ -99,16 +102,23 @@ impl PartitionedWriter {
         for (values, group) in std::mem::take(&mut self.groups) {
             let mut writer = (self.open)(names.iter().cloned().zip(values).collect());
             for place in group.spilled {
-                writer.write(&self.unspill(place).await?).await?;
+                self.write_group(&mut writer, &self.unspill(place).await?).await?;
             }
             for rows in group.held {
-                writer.write(&rows).await?;
+                self.write_group(&mut writer, &rows).await?;
             }
-            let files = writer.finish().await?;
-            new.rows += files.rows;
-            new.adds.extend(files.adds);
+            new.extend(writer.finish().await?);
         }
         Ok(new)
+    }
+
+    async fn write_group(&self, writer: &mut DataWriter, rows: &RecordBatch) -> Result<(), LakeError> {
+        let columns = self.schema.fields().len();
+        let numbers = rows.columns().get(columns).and_then(|column| column.as_primitive_opt::<UInt64Type>());
+        let Some(numbers) = numbers else { return writer.write(rows).await };
+        let failed = LakeError::arrow(&self.partitioning.table, "take the numbers off rows");
+        let rows = RecordBatch::try_new(self.schema.clone(), rows.columns()[..columns].to_vec()).map_err(failed)?;
+        writer.write_numbered(&rows, numbers).await
     }
 
     async fn unspill(&self, place: Place) -> Result<RecordBatch, LakeError> {
@@ -118,6 +128,14 @@ impl PartitionedWriter {
         };
         blocking(move || spill.lock().unwrap_or_else(PoisonError::into_inner).read(place)).await
     }
+}
+
+/// The rows with their numbers as one more column.
+fn with_numbers(rows: &RecordBatch, numbers: &UInt64Array) -> Result<RecordBatch, arrow::error::ArrowError> {
+    let number = Arc::new(Field::new("number", DataType::UInt64, false));
+    let schema = Schema::new(rows.schema().fields().iter().cloned().chain([number]).collect::<Vec<_>>());
+    let columns = rows.columns().iter().cloned().chain([Arc::new(numbers.clone()) as ArrayRef]);
+    RecordBatch::try_new(Arc::new(schema), columns.collect())
 }
 
 /// Work on the local disk, on a thread that may wait for it.

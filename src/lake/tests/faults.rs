@@ -171,6 +171,17 @@ async fn a_write_to_a_partition_that_fails_loses_and_doubles_nothing() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_of_the_change_feed_that_fails_loses_and_doubles_nothing() {
+    for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
+        for nth in 1..=5 {
+            let feed = TableSettings { change_feed: true, ..TableSettings::default() };
+            check(fault, nth, copy_on_write(feed.clone())).await;
+            check(fault, nth, feed).await;
+        }
+    }
+}
+
 /// The `nth` write of a change of the merge mode, or of the batch after it, fails.
 async fn check_mode_change(fault: Fault, nth: i64, from: TableSettings, to: TableSettings) {
     let store = FaultyStore::new(fault, -1);

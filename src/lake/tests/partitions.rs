@@ -107,7 +107,7 @@ async fn check_refused(by: &[&str], columns: &[(&str, DataType)], expected: &str
     let schema = TableSchema { table, columns, key: vec![0], default_charset: None, version: 1 };
     let lake = memory_lake(Arc::new(InMemory::new())).with_rules(TableRules::uniform(partitioned(by)));
     let error = lake.create_table(&schema, &tag(0)).await.err().unwrap();
-    assert!(matches!(error, LakeError::Partition { .. }), "{error}");
+    assert!(matches!(error, LakeError::Settings { .. }), "{error}");
     assert_eq!(error.kind(), LakeErrorKind::Misconfigured);
     assert!(error.to_string().ends_with(expected), "{error}");
 }
@@ -147,7 +147,7 @@ async fn a_new_column_must_not_have_the_name_of_a_partition_s() {
     let source_type = "int".to_string();
     schema.columns.push(Column { name: "at_year".into(), data_type: DataType::Int32, nullable: true, source_type });
     let error = world.table.evolve(&schema, &Default::default(), &CommitTag::default()).await.err().unwrap();
-    assert!(matches!(error, LakeError::Partition { .. }), "{error}");
+    assert!(matches!(error, LakeError::Settings { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -254,7 +254,7 @@ impl World {
     }
 
     /// The model's rows by key; in partition columns the empty text is null.
-    fn expected(&self) -> BTreeMap<Vec<String>, Vec<String>> {
+    pub fn expected(&self) -> BTreeMap<Vec<String>, Vec<String>> {
         let divides = |name: &str| self.table.partitioning().column(name).is_some();
         let whole: Vec<bool> = self.schema.columns.iter().map(|column| divides(&column.name)).collect();
         let row = |row: &Vec<String>| -> Vec<String> {
@@ -306,6 +306,13 @@ impl World {
     pub async fn foreign_property(&self, name: &str, value: &str) {
         let properties = std::collections::HashMap::from([(name.to_string(), value.to_string())]);
         self.delta().await.set_tbl_properties().with_properties(properties).await.unwrap();
+    }
+
+    /// How many files of the change data feed there are.
+    pub async fn change_files(&self) -> usize {
+        use futures::TryStreamExt;
+        let files = self.table.store.list(Some(&Path::from("_change_data")));
+        files.try_collect::<Vec<_>>().await.unwrap().len()
     }
 
     /// Deletes keys by number, here and in the model. For [`KeyKind::Long`].

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 mod check;
 mod filter;
 mod job;
+mod maintain;
+mod period;
 mod problem;
 mod raw;
 mod read;
@@ -16,6 +18,7 @@ mod yaml;
 
 pub use filter::{InvalidPattern, TableFilter};
 pub use job::*;
+pub use maintain::{CompactConfig, MaintainConfig, VacuumConfig};
 pub use problem::{Mark, Problem, Problems};
 pub use schema::{Key, json_schema, keys};
 pub use substitute::percent_decoded;

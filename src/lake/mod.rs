@@ -7,6 +7,7 @@
 
 mod apply;
 mod cache;
+mod checkpoint;
 mod commit;
 mod create;
 mod deletion;
@@ -15,20 +16,24 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
+mod log;
 mod rewrite;
 mod schema;
 mod state;
 mod stats;
 mod store;
 mod table;
+mod vacuum;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::LogCleanup;
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use error::{LakeError, LakeErrorKind};
 pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
 pub use state::{JobState, LoadState, Stopped, TableState};
 pub use store::{Lake, table_path};
 pub use table::{LakeTable, TableStats};
+pub use vacuum::VacuumReport;

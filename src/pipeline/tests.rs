@@ -232,6 +232,7 @@ impl World {
             run: RunConfig { memory_bytes: 64 << 20, batch_rows: 1000, batch_age: Duration::from_secs(60) },
             keys: BTreeMap::new(),
             tables: TableRules::default(),
+            maintain: Default::default(),
         }
     }
 

@@ -37,6 +37,12 @@ pub struct VacuumConfig {
     pub allow_short_retention: bool,
 }
 
+impl CompactConfig {
+    /// What holds where the job file says nothing.
+    pub const DEFAULT: Self =
+        Self { every: Duration::from_secs(3_600), file_bytes: 256 << 20, small_files: 8, deleted_percent: 20 };
+}
+
 impl VacuumConfig {
     /// The shortest retention without an explicit wish: Delta's own default. A reader, or a writer whose files are in no
     /// commit yet, has this long to finish.
@@ -46,12 +52,7 @@ impl VacuumConfig {
 impl MaintainConfig {
     /// What holds where the job file says nothing.
     pub const DEFAULT: Self = Self {
-        compact: Some(CompactConfig {
-            every: Duration::from_secs(3_600),
-            file_bytes: 256 << 20,
-            small_files: 8,
-            deleted_percent: 20,
-        }),
+        compact: Some(CompactConfig::DEFAULT),
         cluster_every: Some(Duration::from_secs(86_400)),
         vacuum: Some(VacuumConfig {
             every: Duration::from_secs(86_400),
@@ -59,8 +60,11 @@ impl MaintainConfig {
             allow_short_retention: false,
         }),
         checkpoint_versions: 100,
-        log_retention: Some(Duration::from_secs(30 * 86_400)),
+        log_retention: Some(Self::LOG_RETENTION),
     };
+
+    /// Delta's own default.
+    pub const LOG_RETENTION: Duration = Duration::from_secs(30 * 86_400);
 }
 
 impl Default for MaintainConfig {

@@ -46,6 +46,11 @@ impl Setting {
     }
 }
 
+/// A length of time as it is written in a job file: `90s`, `15m`, `6h`, `7d`. `None` for anything else.
+pub fn parse_period(text: &str) -> Option<std::time::Duration> {
+    period::Period::parse(text).map(|period| period.0)
+}
+
 /// Reads and checks a job file. `${NAME}` is taken from the process's environment, paths start at the file's
 /// folder; secrets are read, nothing is connected to.
 ///

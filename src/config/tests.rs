@@ -139,7 +139,10 @@ f:1:1 job: is missing: write for example `job: shop`
 f:1:1 source: is missing: write for example `source: { type: mysql, url: ..., tables: [...] }`
 f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
     );
-    check("[1]", "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, maintain, found a list");
+    check(
+        "[1]",
+        "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, maintain, found a list",
+    );
     check_with("  type: mysql\n", "", "f:4:3 source.type: is missing: write for example `type: mysql`");
     check_with(
         "type: mysql",

@@ -65,6 +65,12 @@ pub enum LakeError {
         #[source]
         source: Box<ArrowError>,
     },
+    #[error("table {table}: could not bring rows into order")]
+    Sort {
+        table: TableId,
+        #[source]
+        source: Box<datafusion::common::DataFusionError>,
+    },
     #[error("table {table}: {file} is damaged: {reason}")]
     Damaged { table: TableId, file: String, reason: String },
     #[error("the Delta table at {path} holds {found}, not {table}; move it away, or give the job another lake")]
@@ -99,7 +105,9 @@ impl LakeError {
     pub fn kind(&self) -> LakeErrorKind {
         match self {
             Self::Parquet { source, .. } if matches!(**source, ParquetError::External(_)) => LakeErrorKind::Unavailable,
-            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } => LakeErrorKind::Unavailable,
+            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } | Self::Sort { .. } => {
+                LakeErrorKind::Unavailable
+            }
             Self::Location { .. }
             | Self::NoConditionalPut { .. }
             | Self::Refused { .. }

@@ -40,7 +40,9 @@ pub(super) struct LogFile {
 enum LogName {
     Commit,
     /// One of so many parts.
-    Checkpoint { parts: u32 },
+    Checkpoint {
+        parts: u32,
+    },
     /// Belongs to the version, and is needed by no reader: checksums, compacted commits.
     Aside,
 }

@@ -9,6 +9,7 @@ mod apply;
 mod cache;
 mod checkpoint;
 mod commit;
+mod compact;
 mod create;
 mod deletion;
 mod error;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use checkpoint::LogCleanup;
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
+pub use compact::{CompactReport, CompactRules};
 pub use error::{LakeError, LakeErrorKind};
 pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
 pub use state::{JobState, LoadState, Stopped, TableState};

@@ -2,6 +2,7 @@
 
 mod faults;
 mod model;
+mod upkeep;
 mod world;
 
 use super::*;

@@ -68,12 +68,7 @@ impl LakeTable {
     /// # Errors
     /// [`LakeError::Damaged`] for a commit that cannot be read, or one that is missing between others, within the
     /// retention; then nothing was deleted.
-    pub async fn vacuum(
-        &mut self,
-        now_ms: i64,
-        retention: Duration,
-        dry_run: bool,
-    ) -> Result<VacuumReport, LakeError> {
+    pub async fn vacuum(&mut self, now_ms: i64, retention: Duration, dry_run: bool) -> Result<VacuumReport, LakeError> {
         self.reload().await?;
         let cutoff_ms = cutoff_ms(now_ms, retention);
         let needed = self.needed_since(cutoff_ms).await?;
@@ -81,9 +76,10 @@ impl LakeTable {
         let mut chunks = std::pin::pin!(old.try_chunks(DELETES_AT_ONCE));
         let mut report = VacuumReport::default();
         loop {
-            let chunk: Option<Vec<ObjectMeta>> = chunks.try_next().await.map_err(|error| {
-                LakeError::store(format!("list the files of {}", self.table))(error.1)
-            })?;
+            let chunk: Option<Vec<ObjectMeta>> = chunks
+                .try_next()
+                .await
+                .map_err(|error| LakeError::store(format!("list the files of {}", self.table))(error.1))?;
             let Some(chunk) = chunk else { break };
             report.add(&chunk);
             if !dry_run {

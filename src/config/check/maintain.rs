@@ -72,16 +72,14 @@ impl Checker<'_> {
 
     fn compact(&mut self, raw: &RawCompact) -> CompactConfig {
         let every = self.period("maintain.compact.every", &raw.every, Period::hours(1));
-        let size =
-            self.value("maintain.compact.file_size", &raw.file_size, FILE_SIZE_DEFAULT, ByteCount::to_string);
+        let size = self.value("maintain.compact.file_size", &raw.file_size, FILE_SIZE_DEFAULT, ByteCount::to_string);
         if size < FILE_SIZE_MIN || size > FILE_SIZE_MAX {
             self.refuse(&raw.file_size, format!("must be {FILE_SIZE_MIN} to {FILE_SIZE_MAX}, found {size}"));
         }
         let (files, min, max) = SMALL_FILES;
         let small_files = self.number("maintain.compact.small_files", &raw.small_files, files, min, max);
         let (percent, min, max) = DELETED_PERCENT;
-        let deleted_percent =
-            self.number("maintain.compact.deleted_percent", &raw.deleted_percent, percent, min, max);
+        let deleted_percent = self.number("maintain.compact.deleted_percent", &raw.deleted_percent, percent, min, max);
         CompactConfig {
             every: every.0,
             file_bytes: size.0 as u64,
@@ -126,7 +124,10 @@ impl Checker<'_> {
             return self.refuse(&log.retention, message);
         }
         if let Some(OrOff::On(vacuum)) = raw.vacuum.set().map(|set| &set.value) {
-            self.refuse(&vacuum.retention, "must be at most maintain.log.retention (30d by default): lengthen that too");
+            self.refuse(
+                &vacuum.retention,
+                "must be at most maintain.log.retention (30d by default): lengthen that too",
+            );
         }
     }
 

@@ -3,6 +3,7 @@
 //! Tables have one writer, so whoever applies batches also does the upkeep, between two batches. When each chore was done last is
 //! kept in the lake, beside the job's ledger; without that record everything is due, which costs time and nothing else.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use record::Record;
 const URGENT_FACTOR: usize = 8;
 /// How often old parts of the log are looked for: they become old day by day.
 const LOG_EVERY: Duration = Duration::from_secs(86_400);
+/// Pieces of compaction that one hour brings at most where each batch makes new ones: they are not to follow every batch.
+const PIECES_IN_TURN_MAX: u32 = 32;
 /// Pieces of one chore that are done in a row at most: levels and partitions are fewer in all but the largest tables, and what is
 /// left is done the next time.
 const PIECES_MAX: usize = 1_000;
@@ -50,6 +53,15 @@ impl Chore {
             Self::Vacuum => "vacuum",
         }
     }
+}
+
+/// When upkeep is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// More changes are to come before the run ends: only what must not grow meanwhile is done.
+    Busy,
+    /// What the clock asks for is done too.
+    Idle,
 }
 
 /// What one piece of a chore did, or several, did to a table.
@@ -121,12 +133,14 @@ pub struct Upkeep {
     config: MaintainConfig,
     clock: Arc<dyn Clock>,
     record: Record,
+    /// Pieces done of a chore that is due and not over yet.
+    pieces: HashMap<(TableId, Chore), u32>,
 }
 
 impl Upkeep {
     /// Reads when what was done last. A record that cannot be read is begun anew.
     pub async fn load(job: &str, config: &MaintainConfig, lake: &Lake, clock: Arc<dyn Clock>) -> Self {
-        Self { config: config.clone(), clock, record: Record::load(lake.store(), job).await }
+        Self { config: config.clone(), clock, record: Record::load(lake.store(), job).await, pieces: HashMap::new() }
     }
 
     /// Whether something may be due on the table that its files need not be known for.
@@ -134,16 +148,17 @@ impl Upkeep {
         Chore::ALL.into_iter().filter(|chore| *chore != Chore::Checkpoint).any(|chore| self.is_time(table, chore))
     }
 
-    /// Does one piece of what is due; `None` if nothing is. Errors are part of the report; their chore is not
+    /// Does one piece of what is due on this occasion; `None` if nothing is. Errors are part of the report; their chore is not
     /// due again in this process before its time has come once more.
-    pub async fn piece(&mut self, table: &mut LakeTable) -> Option<ChoreReport> {
+    pub async fn piece(&mut self, table: &mut LakeTable, occasion: Occasion) -> Option<ChoreReport> {
         for chore in Chore::ALL {
-            if !self.is_due(table, chore).await {
+            if !self.is_due(table, chore, occasion).await {
                 continue;
             }
             let done = self.run(table, chore, &self.rules()).await;
-            let is_over = !matches!(&done, Ok(Some(_)) if matches!(chore, Chore::Compact | Chore::Cluster));
+            let is_over = !matches!(&done, Ok(Some(_)) if self.goes_on(table.table(), chore));
             if is_over && done.is_ok() {
+                self.pieces.remove(&(table.table().clone(), chore));
                 self.record.done(table.table(), chore, self.now_ms()).await;
             }
             match done {
@@ -164,14 +179,14 @@ impl Upkeep {
         let mut reports: Vec<ChoreReport> = Vec::new();
         if dry_run {
             for chore in Chore::ALL {
-                if self.is_due(table, chore).await {
+                if self.is_due(table, chore, Occasion::Idle).await {
                     reports.extend(self.look(table, chore, &self.rules()).await);
                 }
             }
             return reports;
         }
         for _ in 0..PIECES_MAX {
-            let Some(report) = self.piece(table).await else { break };
+            let Some(report) = self.piece(table, Occasion::Idle).await else { break };
             match reports.iter_mut().find(|known| known.chore == report.chore) {
                 Some(known) => known.add(report),
                 None => reports.push(report),
@@ -204,14 +219,21 @@ impl Upkeep {
         all
     }
 
-    async fn is_due(&self, table: &mut LakeTable, chore: Chore) -> bool {
+    /// Whether another piece of the chore may follow this one at once.
+    fn goes_on(&mut self, table: &TableId, chore: Chore) -> bool {
+        let pieces = self.pieces.entry((table.clone(), chore)).or_default();
+        *pieces += 1;
+        matches!(chore, Chore::Compact | Chore::Cluster) && *pieces < PIECES_IN_TURN_MAX
+    }
+
+    async fn is_due(&self, table: &mut LakeTable, chore: Chore, occasion: Occasion) -> bool {
         match chore {
             Chore::Checkpoint => {
                 let versions = table.versions_since_checkpoint().await;
                 versions.is_ok_and(|versions| versions >= self.config.checkpoint_versions)
             }
-            Chore::Compact => self.is_time(table.table(), chore) || self.is_urgent(table),
-            Chore::Cluster | Chore::Log | Chore::Vacuum => self.is_time(table.table(), chore),
+            Chore::Compact if self.is_urgent(table) => true,
+            _ => occasion == Occasion::Idle && self.is_time(table.table(), chore),
         }
     }
 

@@ -4,15 +4,18 @@
 use super::session::Session;
 use crate::change::TableId;
 use crate::lake::LoadState;
+use crate::maintain::Occasion;
 
 impl Session<'_> {
     /// One piece of upkeep, on the table that has waited longest.
     pub(super) async fn keep_up_a_little(&mut self) {
         let tables = self.kept_tables();
+        // A run with an end does the rest there, when all its changes are in.
+        let occasion = if self.options.follow { Occasion::Idle } else { Occasion::Busy };
         for _ in 0..tables.len() {
             self.upkeep_turn = self.upkeep_turn.wrapping_add(1);
             let Some(table) = tables.get(self.upkeep_turn % tables.len()) else { return };
-            if self.keep_up_piece(table).await.is_some() {
+            if self.keep_up_piece(table, occasion).await.is_some() {
                 return;
             }
         }
@@ -22,7 +25,7 @@ impl Session<'_> {
     pub(super) async fn keep_up(&mut self) {
         for table in self.kept_tables() {
             while !self.environment.stop.is_cancelled() {
-                match self.keep_up_piece(&table).await {
+                match self.keep_up_piece(&table, Occasion::Idle).await {
                     Some(is_right) if is_right => {}
                     _ => break,
                 }
@@ -31,8 +34,8 @@ impl Session<'_> {
     }
 
     /// Whether a piece went well; `None` if there was none.
-    async fn keep_up_piece(&mut self, table: &TableId) -> Option<bool> {
-        let report = self.apply.maintain(table, &mut self.upkeep).await?;
+    async fn keep_up_piece(&mut self, table: &TableId, occasion: Occasion) -> Option<bool> {
+        let report = self.apply.maintain(table, &mut self.upkeep, occasion).await?;
         self.environment.observer.maintained(&report);
         let is_right = report.error.is_none();
         self.tally.note_upkeep(report);

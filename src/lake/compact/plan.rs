@@ -92,12 +92,18 @@ impl CompactRules {
         Some(Group { files: self.bounded(files), level: level + 1 })
     }
 
-    /// Files with too many deleted rows, all levels together.
+    /// Files with too many deleted rows, all levels together. Small ones wait until that is true of all small files
+    /// together: a few rows more or less in one of them are not worth a commit.
     fn deleted(&self, files: &[Arc<FileEntry>]) -> Option<Group> {
+        let small = files.iter().filter(|file| self.is_small(file));
+        let sum = |(rows, deleted): (u64, u64), file: &Arc<FileEntry>| {
+            (rows.saturating_add(file.rows.unwrap_or(0)), deleted.saturating_add(file.deleted_rows()))
+        };
+        let (rows, deleted) = small.fold((0, 0), sum);
+        let small_too = self.is_too_much(deleted, rows);
         let is_due = |file: &&Arc<FileEntry>| {
             let rows = file.rows.unwrap_or(u64::MAX);
-            file.deleted_rows() > 0
-                && file.deleted_rows().saturating_mul(100) >= rows.saturating_mul(self.deleted_percent)
+            (small_too || !self.is_small(file)) && self.is_too_much(file.deleted_rows(), rows)
         };
         let files: Vec<_> = files.iter().filter(is_due).cloned().collect();
         if files.is_empty() {
@@ -106,6 +112,10 @@ impl CompactRules {
         let files = self.bounded(files);
         let level = files.iter().map(|file| self.level(file)).max()?;
         Some(Group { files, level })
+    }
+
+    fn is_too_much(&self, deleted: u64, rows: u64) -> bool {
+        deleted > 0 && deleted.saturating_mul(100) >= rows.saturating_mul(self.deleted_percent)
     }
 
     /// Files of at least as many foldings as are folded at once that may all hold one key. Files of level 0 stay as they

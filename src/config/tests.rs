@@ -284,7 +284,8 @@ fn settings_of_tables_are_checked() {
     let tables = |tables: &str, problem: &str| check(&format!("{SHOP}tables: {tables}\n"), problem);
     tables("[{ match: s.a, merge: merge_on_read, change_feed: off }]", "");
     tables("[{ match: '!s.a' }]", "f:9:19 tables[0].match: must say which tables it is for, not which it is not for");
-    tables("[{ match: s.a, cluster_by: [y] }]", "f:9:36 tables[0].cluster_by: is not supported yet: leave it out");
+    tables("[{ match: s.a, cluster_by: [v, w, x, y] }]", "");
+    tables("[{ match: s.a, cluster_by: [v, w, x, y, z] }]", "f:9:36 tables[0].cluster_by: must be at most 4 columns");
     tables(
         "[{ match: s.a, merge: cow }]",
         "f:9:31 tables[0].merge: must be merge_on_read or copy_on_write, found `cow`",

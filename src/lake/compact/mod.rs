@@ -216,7 +216,11 @@ impl LakeTable {
             {
                 return Ok((writer.finish().await?, false));
             }
-            writer.write(&batch).await?;
+            // A file is closed between two writes only.
+            let step = self.lake.layout().row_group_rows.max(1);
+            for from in (0..batch.num_rows()).step_by(step) {
+                writer.write(&batch.slice(from, step.min(batch.num_rows() - from))).await?;
+            }
         }
         Ok((writer.finish().await?, true))
     }

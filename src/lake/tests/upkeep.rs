@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 
 use super::world::{KeyKind, World};
 use crate::lake::compact::CompactRules;
+use crate::lake::files::FileEntry;
 use crate::lake::{CommitOutcome, deletion};
 
 /// Few and small files, so that a few batches have work for every rule.
@@ -267,6 +268,71 @@ async fn whoever_wins_between_an_upsert_and_a_compaction_no_row_comes_back() {
         check_race(true, touches, 43).await;
         check_race(false, touches, 44).await;
     }
+}
+
+async fn cluster_all(world: &mut World, context: &str) {
+    let rows = world.table.stats().rows;
+    while let Some(report) = world.table.cluster(&RULES).await.unwrap() {
+        assert!(report.files_before > 0 && world.table.stats().rows == rows, "{context}");
+    }
+    assert_eq!(world.table.clustering_due(&RULES), None, "{context}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clustered_tables_follow_the_model() {
+    for (kind, seed) in [(KeyKind::Long, 51), (KeyKind::TextAndLong, 52), (KeyKind::Double, 53)] {
+        let mut world = World::in_memory(kind, seed).await;
+        world.table.settings.cluster_by = vec!["note".into(), "value".into(), "missing".into(), "price".into()];
+        for step in 0..12 {
+            let context = format!("{kind:?} seed {seed} step {step}");
+            world.apply_random(40, 150).await;
+            match step % 4 {
+                1 => cluster_all(&mut world, &context).await,
+                2 => _ = fold_all(&mut world, &context).await,
+                3 => world.foreign_compaction().await,
+                _ => {}
+            }
+            world.compare(&context).await;
+        }
+        world.add_column("missing", DataType::Utf8, None).await;
+        world.apply_random(40, 150).await;
+        assert!(world.table.clustering_due(&RULES).is_some(), "other columns, another order");
+        cluster_all(&mut world, "at the end").await;
+        world.compare("at the end").await;
+    }
+}
+
+/// The share of files whose statistics allow for `value`, in percent, over all values.
+fn candidates(world: &World, column: &str, values: &[i64]) -> usize {
+    let bounds: Vec<(i64, i64)> = world.table.files.values().map(|file| bounds_of(file, column)).collect();
+    let found: usize =
+        values.iter().map(|v| bounds.iter().filter(|(low, high)| (low..=high).contains(&v)).count()).sum();
+    found * 100 / (bounds.len() * values.len())
+}
+
+fn bounds_of(file: &FileEntry, column: &str) -> (i64, i64) {
+    let stats: serde_json::Value = serde_json::from_str(file.add.stats.as_ref().unwrap()).unwrap();
+    let bound = |name: &str| stats[name][column].as_i64().unwrap();
+    (bound("minValues"), bound("maxValues"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clustering_lets_filters_by_any_of_its_columns_skip_files() {
+    let mut world = World::in_memory(KeyKind::Long, 54).await;
+    world.table.settings.cluster_by = vec!["id".into(), "value".into()];
+    // Keys in no order, so that the values, which follow the order of the rows, do not follow the keys.
+    let ids: Vec<u32> = (0..4_000).map(|row| row * 7_919 % 4_001).collect();
+    for part in ids.chunks(500) {
+        world.apply_ids(part, &[]).await;
+    }
+    let rules = CompactRules { file_bytes: 2 << 10, ..RULES };
+    while world.table.cluster(&rules).await.unwrap().is_some() {}
+    assert!(world.table.files.len() >= 16, "{:?}", world.table.stats());
+    let keys: Vec<i64> = (0..4_000).step_by(101).collect();
+    let values: Vec<i64> = (1..=8).flat_map(|batch| (0..500).step_by(97).map(move |row| batch * 1_000 + row)).collect();
+    let (by_key, by_value) = (candidates(&world, "id", &keys), candidates(&world, "value", &values));
+    assert!(by_key <= 45 && by_value <= 45, "{by_key} % of the files for a key, {by_value} % for a value");
+    world.compare("clustered").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

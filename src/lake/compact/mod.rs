@@ -153,7 +153,14 @@ impl LakeTable {
         let expected = rows.count().await?;
         let mut new = None;
         if rows.curve.is_none() && rows.can_merge().await? {
-            new = self.write_merged(&rows, group, rules).await?;
+            new = match self.write_merged(&rows, group, rules).await {
+                // Rows so wide that one of each file is too much; a sort has a disk.
+                Err(LakeError::Sort { source, .. }) => {
+                    tracing::debug!(table = %self.table, error = %source, "files cannot be merged, sorting them");
+                    None
+                }
+                merged => merged?,
+            };
         }
         let new = match new {
             Some(new) => new,

@@ -1,5 +1,6 @@
 //! The live rows of data files, read side by side and brought into one order, in bounded memory.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{BooleanArray, RecordBatch, new_null_array};
@@ -20,7 +21,9 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
+use parquet::file::metadata::RowGroupMetaData;
 use roaring::RoaringTreemap;
 use tokio::sync::mpsc::Sender;
 
@@ -34,13 +37,17 @@ const BATCH_ROWS_MAX: u64 = 8_192;
 /// Of the memory, the share that rows being read may hold: one part in this many. They are there several times: decoded,
 /// filtered, waiting, being merged and in the writer.
 const BATCH_SHARE: u64 = 16;
-/// Of the memory, the share that a sort may hold before it spills, or that the open row groups of a merge may: one part
-/// in this many. The rest is the writer's and the caches'.
+/// Of the memory, the share that a sort may hold before it spills: one part in this many. The rest is the writer's and
+/// the caches'.
 const SORT_SHARE: usize = 2;
+/// Of the memory, the share of pages that are fetched and not decoded yet: one part in this many.
+const FETCH_SHARE: usize = 4;
 /// Of the memory of a sort, the share that is kept for merging what was spilled: one part in this many.
 const SPILL_MERGE_SHARE: usize = 4;
 /// Batches of one file that wait to be merged.
 const BATCHES_AHEAD: usize = 1;
+/// Rows of a row group that are fetched at once at least, where its pages can be found: about one page.
+const SLICE_ROWS_MIN: u64 = 8_192;
 
 /// Reads the live rows of some files.
 #[derive(Clone)]
@@ -95,21 +102,29 @@ impl LiveRows {
         self.curve.as_ref().map_or_else(|| self.schema.clone(), |curve| curve.extended(&self.schema))
     }
 
-    /// Whether the files can be read side by side: each holds one row group in memory.
+    /// Whether the files can be read side by side, each with a page of each column in memory at least.
     pub async fn can_merge(&self) -> Result<bool, LakeError> {
         let mut bytes = 0;
         for file in &self.files {
             let footer = self.prober.footers.get(file).await?;
+            let of_group = |group| if has_pages(&footer) { row_bytes(group) * SLICE_ROWS_MIN } else { u64::MAX };
             let groups = footer.metadata().row_groups().iter();
-            bytes += groups.map(|group| group.compressed_size().unsigned_abs()).max().unwrap_or(0);
+            let largest = groups.map(|group| group.compressed_size().unsigned_abs().min(of_group(group))).max();
+            bytes += largest.unwrap_or(0);
         }
-        Ok(bytes <= (self.memory_bytes / SORT_SHARE) as u64)
+        Ok(bytes <= self.fetch_bytes())
+    }
+
+    /// What may be fetched and not decoded yet.
+    fn fetch_bytes(&self) -> u64 {
+        (self.memory_bytes / FETCH_SHARE) as u64
     }
 
     /// The rows in order, of files that are each in that order. If one is not, then neither is what comes.
     pub async fn merged(&self, order: &LexOrdering) -> Result<SendableRecordBatchStream, DataFusionError> {
         let rows = self.batch_rows(self.files.len()).await;
-        let streams = self.files.iter().map(|file| self.stream(vec![file.clone()], rows)).collect();
+        let pace = Pace { batch_rows: rows, fetch_bytes: self.fetch_bytes() / self.files.len().max(1) as u64 };
+        let streams = self.files.iter().map(|file| self.stream(vec![file.clone()], pace)).collect();
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(self.memory_bytes / SORT_SHARE));
         StreamingMergeBuilder::new()
             .with_streams(streams)
@@ -133,18 +148,19 @@ impl LiveRows {
             .with_batch_size(rows)
             .with_sort_spill_reservation_bytes(sort_bytes / SPILL_MERGE_SHARE);
         let context = TaskContext::default().with_session_config(config).with_runtime(runtime);
-        let source = Arc::new(OneByOne { rows: self.clone(), schema: self.stream_schema(), batch_rows: rows });
+        let pace = Pace { batch_rows: rows, fetch_bytes: self.fetch_bytes() };
+        let source = Arc::new(OneByOne { rows: self.clone(), schema: self.stream_schema(), pace });
         let input = StreamingTableExec::try_new(self.stream_schema(), vec![source], None, [], false, None)?;
         SortExec::new(order, Arc::new(input)).execute(0, Arc::new(context))
     }
 
     /// The rows of the files, one file after the other.
-    fn stream(&self, files: Vec<Arc<FileEntry>>, batch_rows: usize) -> SendableRecordBatchStream {
+    fn stream(&self, files: Vec<Arc<FileEntry>>, pace: Pace) -> SendableRecordBatchStream {
         let mut builder = RecordBatchReceiverStreamBuilder::new(self.stream_schema(), BATCHES_AHEAD);
         let (rows, sender) = (self.clone(), builder.tx());
         builder.spawn(async move {
             for file in &files {
-                if let Err(error) = rows.send(file, batch_rows, &sender).await {
+                if let Err(error) = rows.send(file, pace, &sender).await {
                     let text = error.to_string();
                     rows.failure.set(error);
                     return Err(DataFusionError::Execution(text));
@@ -155,24 +171,27 @@ impl LiveRows {
         builder.build()
     }
 
-    async fn send(
-        &self,
-        file: &FileEntry,
-        batch_rows: usize,
-        sender: &Sender<Result<RecordBatch, DataFusionError>>,
-    ) -> Result<(), LakeError> {
+    async fn send(&self, file: &FileEntry, pace: Pace, sender: &BatchSender) -> Result<(), LakeError> {
         let failed = LakeError::parquet(&self.prober.space.table, "read", &file.add.path);
         let footer = self.prober.footers.get(file).await?;
         let deleted = self.prober.vector(file).await?;
-        let reader = self.prober.footers.reader(file);
-        let rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone());
-        let mut batches = rows.with_batch_size(batch_rows).build().map_err(&failed)?;
         let mut position = 0;
-        while let Some(batch) = batches.try_next().await.map_err(&failed)? {
-            let live = self.live(&batch, position, deleted.as_deref())?;
-            position += batch.num_rows() as u64;
-            if live.num_rows() > 0 && sender.send(Ok(self.shape(&live)?)).await.is_err() {
-                return Ok(());
+        for slice in slices(&footer, pace.fetch_bytes) {
+            let reader = self.prober.footers.reader(file);
+            let mut rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
+                .with_row_groups(vec![slice.group])
+                .with_batch_size(pace.batch_rows);
+            if slice.rows.len() < slice.group_rows {
+                let one = std::iter::once(slice.rows.clone());
+                rows = rows.with_row_selection(RowSelection::from_consecutive_ranges(one, slice.group_rows));
+            }
+            let mut batches = rows.build().map_err(&failed)?;
+            while let Some(batch) = batches.try_next().await.map_err(&failed)? {
+                let live = self.live(&batch, position, deleted.as_deref())?;
+                position += batch.num_rows() as u64;
+                if live.num_rows() > 0 && sender.send(Ok(self.shape(&live)?)).await.is_err() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -225,6 +244,48 @@ impl LiveRows {
     }
 }
 
+/// How fast a file is read.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Rows that are decoded at a time.
+    batch_rows: usize,
+    /// Bytes that are fetched at a time, if the pages can be found.
+    fetch_bytes: u64,
+}
+
+type BatchSender = Sender<Result<RecordBatch, DataFusionError>>;
+
+/// Rows of one row group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Slice {
+    group: usize,
+    rows: Range<usize>,
+    group_rows: usize,
+}
+
+/// All rows of a file in parts that are fetched one after the other; a row group whose pages cannot be found is one.
+fn slices(footer: &Footer, fetch_bytes: u64) -> Vec<Slice> {
+    let mut slices = Vec::new();
+    for (group, metadata) in footer.metadata().row_groups().iter().enumerate() {
+        let group_rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
+        let fitting = (fetch_bytes / row_bytes(metadata)).max(SLICE_ROWS_MIN) / SLICE_ROWS_MIN * SLICE_ROWS_MIN;
+        let step = if has_pages(footer) { usize::try_from(fitting).unwrap_or(usize::MAX) } else { group_rows.max(1) };
+        let starts = (0..group_rows).step_by(step);
+        slices.extend(starts.map(|from| Slice { group, rows: from..(from + step).min(group_rows), group_rows }));
+    }
+    slices
+}
+
+/// Whether the footer says where pages are.
+fn has_pages(footer: &Footer) -> bool {
+    footer.metadata().offset_index().is_some_and(|groups| groups.iter().all(|columns| !columns.is_empty()))
+}
+
+/// Compressed bytes of a row; 1 or more.
+fn row_bytes(group: &RowGroupMetaData) -> u64 {
+    (group.compressed_size().unsigned_abs() / group.num_rows().unsigned_abs().max(1)).max(1)
+}
+
 fn footer_rows(footer: &Footer) -> u64 {
     footer.metadata().file_metadata().num_rows().unsigned_abs()
 }
@@ -240,7 +301,7 @@ pub(super) fn order_by<'a>(schema: &SchemaRef, names: impl Iterator<Item = &'a s
 struct OneByOne {
     rows: LiveRows,
     schema: SchemaRef,
-    batch_rows: usize,
+    pace: Pace,
 }
 
 impl PartitionStream for OneByOne {
@@ -249,6 +310,6 @@ impl PartitionStream for OneByOne {
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        self.rows.stream(self.rows.files.clone(), self.batch_rows)
+        self.rows.stream(self.rows.files.clone(), self.pace)
     }
 }

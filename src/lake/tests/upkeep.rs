@@ -399,3 +399,28 @@ async fn a_commit_that_is_missing_within_the_retention_stops_a_vacuum() {
     assert!(world.table.vacuum(now_ms + 10_000_000, Duration::from_secs(3_600), false).await.unwrap().files > 0);
     world.compare("vacuumed in the end").await;
 }
+
+/// Files far larger than the memory: those in key order are merged page by page, all others are sorted on disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_larger_than_the_memory_is_folded_all_the_same() {
+    let mut world = World::large(55, 4 << 20).await;
+    let ids: Vec<u32> = (0..60_000).collect();
+    for part in 0..3 {
+        world.apply_ids(&ids.iter().copied().filter(|id| id % 3 == part).collect::<Vec<_>>(), &[]).await;
+    }
+    world.apply_ids(&ids[10..20_000], &ids[30_000..31_000]).await;
+    let rules = CompactRules { file_bytes: 64 << 20, small_files: 2, deleted_percent: 1 };
+    assert!(world.table.compact(&rules).await.unwrap().is_some());
+    assert_eq!((world.table.stats().files, world.table.stats().deleted_rows), (1, 0));
+    world.compare("merged").await;
+    for part in 0..2 {
+        world
+            .apply_ids(&ids.iter().rev().copied().filter(|id| id % 2 == part).take(25_000).collect::<Vec<_>>(), &[])
+            .await;
+    }
+    world.foreign_compaction().await;
+    world.table.reload().await.unwrap();
+    world.table.settings.cluster_by = vec!["note".into()];
+    while world.table.cluster(&rules).await.unwrap().is_some() {}
+    world.compare("sorted").await;
+}

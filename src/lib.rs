@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod failpoint;
 pub mod lake;
+pub mod maintain;
 pub mod pipeline;
 pub mod query;
 pub mod schema;

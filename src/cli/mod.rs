@@ -17,6 +17,7 @@ use crate::telemetry;
 pub mod check;
 mod exit;
 pub mod init;
+pub mod maintain;
 pub mod output;
 pub mod progress;
 pub mod run;
@@ -74,6 +75,7 @@ enum Verb {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Sql(sql::SqlArgs),
+    Maintain(maintain::MaintainArgs),
     /// Print the JSON Schema of the job file.
     #[command(hide = true)]
     Schema,
@@ -98,6 +100,7 @@ fn dispatch(cli: &Cli) -> Exit {
         Verb::Run(args) => run::run(&cli.global, args),
         Verb::Status(_) => status::run(&cli.global),
         Verb::Sql(args) => sql::run(&cli.global, args),
+        Verb::Maintain(args) => maintain::run(&cli.global, args),
         Verb::Schema => schema::run(),
     }
 }

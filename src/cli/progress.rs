@@ -9,6 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::text::{count, duration};
 use crate::change::TableId;
+use crate::maintain::ChoreReport;
 use crate::pipeline::{BatchReport, Observer};
 
 /// A first load writes a log line for each table this often, not one for each split.
@@ -149,6 +150,19 @@ impl Observer for Progress {
             state.rows_applied
         };
         self.say_on_batch_line(batch_line(report, rows_applied));
+    }
+
+    fn maintained(&self, report: &ChoreReport) {
+        // What went wrong has been logged where it did.
+        if report.is_worth_telling() && report.error.is_none() {
+            tracing::info!(
+                table = %report.table,
+                chore = report.chore.name(),
+                files_before = report.files_before,
+                files_after = report.files_after,
+                "upkeep done"
+            );
+        }
     }
 
     fn waiting(&self, position: &str) {

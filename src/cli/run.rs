@@ -23,7 +23,7 @@ pub struct RunArgs {
     pub resnapshot: Vec<TableId>,
 }
 
-fn table_id(text: &str) -> Result<TableId, String> {
+pub(super) fn table_id(text: &str) -> Result<TableId, String> {
     match text.split_once('.') {
         Some((database, table)) if !database.is_empty() && !table.is_empty() => Ok(TableId::new(database, table)),
         _ => Err("write it as database.table".to_string()),
@@ -105,7 +105,12 @@ pub fn summary(job: &str, outcome: &RunOutcome) -> String {
     let losses: String = outcome.tables.iter().filter_map(losses).collect();
     let position = outcome.position.as_deref().unwrap_or("no position yet");
     let committed = outcome.source_commit_time_us.map(|us| format!(", source commit time {}", time(us)));
-    format!("{tables}{losses}{job}: batches {}, at {position}{}\n", outcome.batches, committed.unwrap_or_default())
+    let upkeep: String = outcome.maintained.iter().map(|report| super::maintain::line(report, false)).collect();
+    format!(
+        "{tables}{losses}{upkeep}{job}: batches {}, at {position}{}\n",
+        outcome.batches,
+        committed.unwrap_or_default()
+    )
 }
 
 /// What of a table's values could not be kept, if anything.
@@ -150,6 +155,7 @@ mod tests {
         let outcome = RunOutcome {
             batches: 2,
             tables: vec![table_outcome("log", 0, Some("DROP TABLE")), table_outcome("orders", 1_234_567, None)],
+            maintained: Vec::new(),
             position: Some("bin.000003:77".into()),
             source_commit_time_us: Some(1_767_225_600_000_000),
         };

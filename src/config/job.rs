@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{TableFilter, TableRules};
+use super::{MaintainConfig, TableFilter, TableRules};
 
 /// One job file, checked and complete.
 #[derive(Debug, Clone)]
@@ -18,6 +18,7 @@ pub struct Job {
     /// column names.
     pub keys: BTreeMap<String, Vec<String>>,
     pub tables: TableRules,
+    pub maintain: MaintainConfig,
 }
 
 #[derive(Debug, Clone)]

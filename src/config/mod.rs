@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 mod check;
 mod filter;
 mod job;
+mod maintain;
+mod period;
 mod problem;
 mod raw;
 mod read;
@@ -16,6 +18,7 @@ mod yaml;
 
 pub use filter::{InvalidPattern, TableFilter};
 pub use job::*;
+pub use maintain::{CompactConfig, MaintainConfig, VacuumConfig};
 pub use problem::{Mark, Problem, Problems};
 pub use schema::{Key, json_schema, keys};
 pub use substitute::percent_decoded;
@@ -41,6 +44,11 @@ impl Setting {
     fn default(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.into(), is_default: true }
     }
+}
+
+/// A length of time as it is written in a job file: `90s`, `15m`, `6h`, `7d`. `None` for anything else.
+pub fn parse_period(text: &str) -> Option<std::time::Duration> {
+    period::Period::parse(text).map(|period| period.0)
 }
 
 /// Reads and checks a job file. `${NAME}` is taken from the process's environment, paths start at the file's

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
+use super::period::Period;
 use super::problem::Report;
 use super::read::{
     At, Field, FromNode, KeyDoc, Need, entries, field, key_name, mapping, mapping_schema, word_of, words, wrong_type,
@@ -27,8 +28,10 @@ mapping! {
         run: RawRun => default "the defaults of its keys",
         /// Settings of single tables.
         tables: Vec<At<RawTable>> => default "none",
+        /// Upkeep of the tables: a mapping of its jobs, or `off` where something else does it. Checkpoints are written in any case.
+        maintain: OrOff<RawMaintain> => default "the defaults of its keys",
     }
-    later ["defaults", "maintain"]
+    later ["defaults"]
 }
 
 words! {
@@ -150,6 +153,78 @@ mapping! {
     later ["mode", "deletes", "schema", "types", "columns", "into"]
 }
 
+mapping! {
+    /// Upkeep of the tables: what is done beside the changes of their source, at the end of a run and between the batches of one that follows.
+    struct RawMaintain {
+        /// Small files, and files with many deleted rows, are folded into larger ones: a mapping, or `off`.
+        compact: OrOff<RawCompact> => default "the defaults of its keys",
+        /// New rows of tables with `cluster_by` are put close together: a mapping, or `off`.
+        cluster: OrOff<RawCluster> => default "the defaults of its keys",
+        /// Files that no version needs any more are deleted: a mapping, or `off`.
+        vacuum: OrOff<RawVacuum> => default "the defaults of its keys",
+        /// Checkpoints of the Delta log, from which readers start.
+        checkpoint: RawCheckpoint => default "the defaults of its keys",
+        /// Old parts of the Delta log are deleted: a mapping, or `off`.
+        log: OrOff<RawLog> => default "the defaults of its keys",
+    }
+    later []
+}
+
+mapping! {
+    /// Small files, and files with many deleted rows, are folded into larger ones.
+    struct RawCompact {
+        /// How often at most: a number with s, m, h or d. Eight times as many small files do not wait for it.
+        every: Period => default "1h",
+        /// The size that files are brought to, 1MiB to 4GiB.
+        file_size: ByteCount => default "256MiB",
+        /// How many files of one level are folded into one of the next level, at least; 2 to 64.
+        small_files: u64 => default "8",
+        /// The share of deleted rows, in percent, from which on a file is written again; 1 to 99.
+        deleted_percent: u64 => default "20",
+    }
+    later []
+}
+
+mapping! {
+    /// New rows of tables with `cluster_by` are put close together.
+    struct RawCluster {
+        /// How often at most: a number with s, m, h or d.
+        every: Period => default "24h",
+    }
+    later []
+}
+
+mapping! {
+    /// Files that no version needs any more are deleted.
+    struct RawVacuum {
+        /// How often at most: a number with s, m, h or d.
+        every: Period => default "24h",
+        /// For how long a version can still be read after the next one has replaced it; at least 7d.
+        retention: Period => default "7d",
+        /// `true` allows a shorter retention, which takes files from under readers and writers that are at work.
+        allow_short_retention: bool => default "false",
+    }
+    later []
+}
+
+mapping! {
+    /// Checkpoints of the Delta log, from which readers start.
+    struct RawCheckpoint {
+        /// Versions between two checkpoints, 1 to 10000.
+        versions: u64 => default "100",
+    }
+    later []
+}
+
+mapping! {
+    /// Old parts of the Delta log are deleted.
+    struct RawLog {
+        /// For how long the log of a version is kept after the next one has replaced it; at least as long as the retention of vacuum.
+        retention: Period => default "30d",
+    }
+    later []
+}
+
 words! {
     /// How old versions of rows leave a table.
     enum MergeWord {
@@ -221,6 +296,27 @@ impl FromNode for RawSource {
             of_kind(RawMysql::schema(), &[SourceKind::Mysql, SourceKind::Mariadb]),
             of_kind(RawBinlogFiles::schema(), &[SourceKind::BinlogFiles]),
         ] })
+    }
+}
+
+/// The settings of a job, or `off`.
+#[derive(Debug)]
+pub(super) enum OrOff<T> {
+    Off,
+    On(T),
+}
+
+impl<T: FromNode> FromNode for OrOff<T> {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::Scalar(text) if text.text() == "off" => Some(Self::Off),
+            Value::Scalar(_) => wrong_type(node, path, "off or a mapping", report),
+            _ => T::from_node(node, path, report).map(Self::On),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "oneOf": [{ "const": "off" }, T::schema()] })
     }
 }
 
@@ -296,7 +392,7 @@ impl FromNode for RawPassword {
 }
 
 /// Every mapping of the job file with its keys, in the file's order, for the documentation and its test.
-pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 9] {
+pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 15] {
     [
         ("", RawJob::KEYS),
         ("source", RawMysql::KEYS),
@@ -307,5 +403,11 @@ pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 9] {
         ("run", RawRun::KEYS),
         ("run.batch", RawBatch::KEYS),
         ("tables[]", RawTable::KEYS),
+        ("maintain", RawMaintain::KEYS),
+        ("maintain.compact", RawCompact::KEYS),
+        ("maintain.cluster", RawCluster::KEYS),
+        ("maintain.vacuum", RawVacuum::KEYS),
+        ("maintain.checkpoint", RawCheckpoint::KEYS),
+        ("maintain.log", RawLog::KEYS),
     ]
 }

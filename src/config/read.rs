@@ -185,6 +185,17 @@ impl FromNode for u64 {
     }
 }
 
+impl FromNode for bool {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        let word = word_of(node, path, &["true", "false"], report)?;
+        Some(word == "true")
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "boolean" })
+    }
+}
+
 impl<T: FromNode> FromNode for Vec<At<T>> {
     fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
         let Value::List(items) = &node.value else { return wrong_type(node, path, "a list", report) };

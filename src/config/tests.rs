@@ -69,7 +69,17 @@ fn ten_lines_make_a_complete_job() {
             "run.batch.rows",
             "run.batch.bytes",
             "run.batch.seconds",
-            "tables"
+            "tables",
+            "maintain.compact.every",
+            "maintain.compact.file_size",
+            "maintain.compact.small_files",
+            "maintain.compact.deleted_percent",
+            "maintain.cluster.every",
+            "maintain.vacuum.every",
+            "maintain.vacuum.retention",
+            "maintain.vacuum.allow_short_retention",
+            "maintain.checkpoint.versions",
+            "maintain.log.retention",
         ]
     );
 }
@@ -131,7 +141,10 @@ f:1:1 job: is missing: write for example `job: shop`
 f:1:1 source: is missing: write for example `source: { type: mysql, url: ..., tables: [...] }`
 f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
     );
-    check("[1]", "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, found a list");
+    check(
+        "[1]",
+        "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, maintain, found a list",
+    );
     check_with("  type: mysql\n", "", "f:4:3 source.type: is missing: write for example `type: mysql`");
     check_with(
         "type: mysql",
@@ -273,10 +286,53 @@ fn settings_of_tables_are_checked() {
     let tables = |tables: &str, problem: &str| check(&format!("{SHOP}tables: {tables}\n"), problem);
     tables("[{ match: s.a, merge: merge_on_read, change_feed: off }]", "");
     tables("[{ match: '!s.a' }]", "f:9:19 tables[0].match: must say which tables it is for, not which it is not for");
-    tables("[{ match: s.a, cluster_by: [y] }]", "f:9:36 tables[0].cluster_by: is not supported yet: leave it out");
+    tables("[{ match: s.a, cluster_by: [v, w, x, y] }]", "");
+    tables("[{ match: s.a, cluster_by: [v, w, x, y, z] }]", "f:9:36 tables[0].cluster_by: must be at most 4 columns");
     tables(
         "[{ match: s.a, merge: cow }]",
         "f:9:31 tables[0].merge: must be merge_on_read or copy_on_write, found `cow`",
+    );
+}
+
+#[test]
+fn upkeep_has_defaults_and_can_be_off_in_whole_or_in_part() {
+    let maintain = |text: &str| load_text(&format!("{SHOP}maintain: {text}\n")).unwrap().0.maintain;
+    assert_eq!(maintain(""), MaintainConfig::default());
+    let off = maintain("off");
+    assert!(off.compact.is_none() && off.vacuum.is_none() && off.log_retention.is_none());
+    assert_eq!(off.checkpoint_versions, 100);
+    let some = maintain("{ compact: off, vacuum: { every: 6h, retention: 90s, allow_short_retention: true } }");
+    assert_eq!((some.compact, some.cluster_every), (None, MaintainConfig::default().cluster_every));
+    assert_eq!(some.vacuum.map(|vacuum| (vacuum.every.as_secs(), vacuum.retention.as_secs())), Some((21_600, 90)));
+    let text = "{ compact: { every: 15m, file_size: 64MiB, small_files: 4, deleted_percent: 50 } }";
+    let compact = maintain(text).compact.unwrap();
+    assert_eq!((compact.every.as_secs(), compact.file_bytes, compact.small_files), (900, 64 << 20, 4));
+}
+
+#[test]
+fn upkeep_that_makes_no_sense_is_refused() {
+    let maintain = |text: &str, problem: &str| check(&format!("{SHOP}maintain: {text}\n"), problem);
+    maintain("sometimes", "f:9:11 maintain: must be off or a mapping, found text");
+    maintain(
+        "{ vacuum: { retention: 6d } }",
+        "f:9:34 maintain.vacuum.retention: must be at least 7d: a shorter one takes files from under readers and \
+         writers that are at work; `allow_short_retention: true` beside it allows that",
+    );
+    maintain(
+        "{ vacuum: { retention: 31d } }",
+        "f:9:34 maintain.vacuum.retention: must be at most maintain.log.retention (30d by default): lengthen that too",
+    );
+    maintain(
+        "{ log: { retention: 6d } }",
+        "f:9:31 maintain.log.retention: must be at least maintain.vacuum.retention: without their log, old versions \
+         cannot be read",
+    );
+    maintain("{ vacuum: off, log: { retention: 1d } }", "");
+    maintain(
+        "{ compact: { every: 1w, file_size: 1KiB, small_files: 1 } }",
+        "f:9:31 maintain.compact.every: must be a whole number with s, m, h or d (6h), found `1w`\n\
+         f:9:46 maintain.compact.file_size: must be 1MiB to 4GiB, found 1KiB\n\
+         f:9:65 maintain.compact.small_files: must be 2 to 64, found 1",
     );
 }
 

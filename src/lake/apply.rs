@@ -118,7 +118,6 @@ impl LakeTable {
             match self.commit_changes(&staged, &changes, tag).await? {
                 Attempt::Committed => {
                     let summary = self.finish(&staged, changes)?;
-                    self.checkpoint_when_due().await;
                     return Ok(CommitOutcome::Committed(summary));
                 }
                 Attempt::AlreadyApplied => return Ok(CommitOutcome::AlreadyApplied { version: self.version() }),

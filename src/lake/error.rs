@@ -65,6 +65,12 @@ pub enum LakeError {
         #[source]
         source: Box<ArrowError>,
     },
+    #[error("table {table}: could not bring rows into order")]
+    Sort {
+        table: TableId,
+        #[source]
+        source: Box<datafusion::common::DataFusionError>,
+    },
     #[error("table {table}: {file} is damaged: {reason}")]
     Damaged { table: TableId, file: String, reason: String },
     #[error("the Delta table at {path} holds {found}, not {table}; move it away, or give the job another lake")]
@@ -126,7 +132,7 @@ impl LakeError {
         match self {
             Self::Parquet { source, .. } if matches!(**source, ParquetError::External(_)) => LakeErrorKind::Unavailable,
             Self::Delta { source, .. } if is_damage(source) => LakeErrorKind::Corrupt,
-            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } | Self::Spill { .. } => {
+            Self::Store { .. } | Self::Delta { .. } | Self::Task { .. } | Self::Spill { .. } | Self::Sort { .. } => {
                 LakeErrorKind::Unavailable
             }
             Self::Location { .. }

@@ -8,7 +8,9 @@
 mod apply;
 mod cache;
 mod change_feed;
+mod checkpoint;
 mod commit;
+mod compact;
 mod create;
 mod deletion;
 mod error;
@@ -16,6 +18,7 @@ mod evolve;
 mod files;
 mod ledger;
 mod locate;
+mod log;
 mod partition;
 mod rewrite;
 mod scan;
@@ -25,15 +28,19 @@ mod state;
 mod stats;
 mod store;
 mod table;
+mod vacuum;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::LogCleanup;
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
+pub use compact::{CompactReport, CompactRules};
 pub use error::{LakeError, LakeErrorKind};
 pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
 pub use scan::LakeScan;
 pub use state::{JobState, LoadState, Stopped, TableState};
 pub use store::{Lake, table_path};
 pub use table::{LakeTable, TableStats};
+pub use vacuum::VacuumReport;

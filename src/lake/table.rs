@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use deltalake::DeltaTable;
 use deltalake::logstore::LogStoreRef;
-use deltalake::protocol::checkpoints;
 use deltalake::table::state::DeltaTableState;
 use object_store::ObjectStore;
 use serde_json::Value;
@@ -23,9 +21,6 @@ use crate::schema::Column;
 
 /// Of a table's memory, the share of footers and of deletion vectors that stay between batches: one part in this many.
 const CACHE_SHARE: usize = 8;
-/// Versions between two checkpoints of the log. Readers replay at most this many commits; a checkpoint
-/// lists all files, so more of them would cost large tables more than they save.
-const CHECKPOINT_VERSIONS: u64 = 100;
 
 /// A Delta table that holds one source table. One task at a time writes to it; other processes may.
 pub struct LakeTable {
@@ -41,8 +36,8 @@ pub struct LakeTable {
     pub(super) prober: Arc<Prober>,
     /// Application transactions as of the state's version, as far as they have been asked for.
     pub(super) transactions: HashMap<String, Option<i64>>,
-    /// Version of the last checkpoint that this table wrote or tried to write.
-    pub(super) checkpointed: u64,
+    /// Version of the last checkpoint, or of the last attempt at one; `None` until it is asked for.
+    pub(super) checkpointed: Option<u64>,
 }
 
 /// What the log says of a table's present version.
@@ -88,7 +83,6 @@ impl LakeTable {
         partitioning.warn_unless(&settings.partition_by);
         let prober = Arc::new(prober(lake, table, key_columns(table, &state)?, partitioning)?);
         let files = files::load(state.snapshot(), &log_store, &prober.space, &FileMap::new()).await?;
-        let checkpointed = state.version();
         Ok(Self {
             lake: lake.clone(),
             table: table.clone(),
@@ -99,7 +93,7 @@ impl LakeTable {
             files,
             prober,
             transactions: HashMap::new(),
-            checkpointed,
+            checkpointed: None,
         })
     }
 
@@ -157,30 +151,6 @@ impl LakeTable {
         // Together, or a plan would be made of one version's files for another version.
         (self.state, self.files) = (state, files);
         self.transactions.clear();
-        Ok(())
-    }
-
-    /// Writes a checkpoint of the log when enough versions have passed since the last, and reads the table
-    /// afresh, for a state that is only ever updated keeps a little of every commit. A failure costs readers time and
-    /// nothing else, so it is only logged.
-    pub(super) async fn checkpoint_when_due(&mut self) {
-        if self.state.version() < self.checkpointed + CHECKPOINT_VERSIONS {
-            return;
-        }
-        self.checkpointed = self.state.version();
-        if let Err(error) = self.checkpoint().await {
-            tracing::warn!(table = %self.table, error = %error, "no checkpoint of the Delta log could be written");
-        }
-    }
-
-    async fn checkpoint(&mut self) -> Result<(), LakeError> {
-        let failed = || LakeError::delta(&self.table, "write a checkpoint of its log");
-        let mut table = DeltaTable::new(self.log_store.clone());
-        table.load_version(self.state.version()).await.map_err(failed())?;
-        checkpoints::create_checkpoint(&table, None).await.map_err(failed())?;
-        if let Some(state) = table.state.take() {
-            self.state = state;
-        }
         Ok(())
     }
 }

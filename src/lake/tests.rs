@@ -6,6 +6,7 @@ mod merge_modes;
 mod model;
 mod partitions;
 mod scan;
+mod upkeep;
 mod world;
 
 use super::*;
@@ -180,12 +181,17 @@ async fn a_log_with_checkpoints_is_read_on() {
     let mut world = World::in_mode(MergeMode::CopyOnWrite, KeyKind::Long, 13).await;
     for _ in 0..120 {
         world.apply_random(3, 30).await;
+        if world.table.versions_since_checkpoint().await.unwrap() >= 100 {
+            world.table.checkpoint().await.unwrap();
+        }
     }
     assert!(world.has_checkpoint().await);
+    assert_eq!(world.table.versions_since_checkpoint().await.unwrap(), 20);
     world.compare("beyond a checkpoint").await;
     world.reopen().await;
     world.apply_random(10, 30).await;
     world.compare("beyond a checkpoint, opened again").await;
+    assert_eq!(world.table.versions_since_checkpoint().await.unwrap(), 21);
     assert!(world.table.txn("alluvium/test").await.unwrap().is_some());
 }
 

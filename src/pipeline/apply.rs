@@ -10,6 +10,7 @@ use super::PipelineError;
 use crate::batch::KeyedChanges;
 use crate::change::TableId;
 use crate::lake::{CommitOutcome, CommitTag, Lake, LakeTable, LedgerEntry, SchemaRecord};
+use crate::maintain::{Chore, ChoreReport, Occasion, Upkeep};
 
 /// Applies work to tables, each step exactly once: a step whose number the table has already carried is left
 /// out. One implementation writes the tables itself; another may hand the work to an engine elsewhere.
@@ -28,6 +29,10 @@ pub trait Apply: Send {
 
     /// Makes the table, or adds what the schema has and the table lacks. Durable when it returns.
     async fn evolve(&mut self, record: &SchemaRecord, tag: &CommitTag) -> Result<(), PipelineError>;
+
+    /// Does one piece of the upkeep that is due on the table; `None` if none is. The table's rows stay the same, and errors are
+    /// part of the report.
+    async fn maintain(&mut self, table: &TableId, upkeep: &mut Upkeep, occasion: Occasion) -> Option<ChoreReport>;
 
     /// The Delta version that the table has now, if it is open.
     fn version(&self, table: &TableId) -> Option<i64>;
@@ -93,6 +98,22 @@ impl Apply for LakeApply {
         match open.evolve(&record.schema, &defaults, tag).await? {
             CommitOutcome::Committed(_) | CommitOutcome::AlreadyApplied { .. } => Ok(()),
             CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
+        }
+    }
+
+    async fn maintain(&mut self, table: &TableId, upkeep: &mut Upkeep, occasion: Occasion) -> Option<ChoreReport> {
+        // A table that nothing was applied to needs no look but by the clock.
+        let is_time = occasion == Occasion::Idle && upkeep.is_due_by_time(table);
+        if !self.tables.contains_key(table) && !is_time {
+            return None;
+        }
+        match self.open(table).await {
+            Ok(open) => upkeep.piece(open?, occasion).await,
+            Err(error) => {
+                let error = error.chain();
+                tracing::warn!(%table, %error, "a table cannot be opened for its upkeep");
+                Some(ChoreReport { error: Some(error), ..ChoreReport::new(table, Chore::Compact) })
+            }
         }
     }
 

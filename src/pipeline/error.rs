@@ -64,6 +64,8 @@ pub enum PipelineError {
         "the source gave rows of {table} before it told the table's columns; nothing was applied. This is a fault of Alluvium"
     )]
     Unannounced { table: TableId },
+    #[error("there is no table {table} to work on: {reason}")]
+    NoSuchTable { table: TableId, reason: String },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
     NothingSelected { patterns: String },
 }
@@ -78,7 +80,10 @@ impl PipelineError {
                 SourceErrorKind::Lost => 4,
             },
             Self::OtherSource { .. } | Self::LogChanged { .. } | Self::LogWentBack { .. } => 4,
-            Self::NothingSelected { .. } | Self::TableOfAnother { .. } | Self::NotLoadable { .. } => 2,
+            Self::NoSuchTable { .. }
+            | Self::NothingSelected { .. }
+            | Self::TableOfAnother { .. }
+            | Self::NotLoadable { .. } => 2,
             Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,

@@ -6,6 +6,7 @@
 mod apply;
 mod error;
 mod load;
+mod maintain;
 mod reader;
 mod recover;
 mod retry;
@@ -25,6 +26,7 @@ use crate::change::TableId;
 use crate::clock::Clock;
 use crate::config::Job;
 use crate::lake::Lake;
+use crate::maintain::ChoreReport;
 use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
@@ -56,6 +58,8 @@ pub struct Environment {
 pub struct RunOutcome {
     pub batches: u64,
     pub tables: Vec<TableOutcome>,
+    /// The upkeep that was done, one report for each table and chore.
+    pub maintained: Vec<ChoreReport>,
     /// Where the job stands now, in the source's notation.
     pub position: Option<String>,
     /// Microseconds since 1970-01-01 UTC.
@@ -96,6 +100,7 @@ pub trait Observer: Send + Sync {
     fn load_progress(&self, _table: &TableId, _rows_done: u64, _rows_estimated: Option<u64>) {}
     fn load_done(&self, _table: &TableId, _rows: u64) {}
     fn batch_committed(&self, _report: &BatchReport) {}
+    fn maintained(&self, _report: &ChoreReport) {}
     fn table_stopped(&self, _table: &TableId, _reason: &str) {}
     /// The end of the log is reached and the run waits for changes.
     fn waiting(&self, _position: &str) {}

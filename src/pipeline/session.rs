@@ -1,5 +1,6 @@
 //! One try of a run: from the lake's state to the end of the log, or to the first error.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig, TableFilter};
 use crate::failpoint;
 use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, SplitRecord, Work};
+use crate::maintain::{Chore, ChoreReport, Upkeep};
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
 /// upsert, and what the allocator keeps.
@@ -38,6 +40,8 @@ pub(super) struct Tally {
     runs: Vec<Uuid>,
     /// The newest entry that a try has seen or written.
     sequence: u64,
+    /// What upkeep did, summed up by table and chore.
+    pub maintained: BTreeMap<(TableId, Chore), ChoreReport>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +53,13 @@ pub(super) struct TableTally {
 }
 
 impl Tally {
+    pub fn note_upkeep(&mut self, report: ChoreReport) {
+        match self.maintained.entry((report.table.clone(), report.chore)) {
+            Entry::Occupied(mut known) => known.get_mut().add(report),
+            Entry::Vacant(place) => _ = place.insert(report),
+        }
+    }
+
     /// Between two tries of a run, no other process may have written steps of the job: it would go on doing so.
     fn check_alone(&mut self, job: &Job, state: &JobState) -> Result<(), LedgerError> {
         let is_ours = self.runs.is_empty() || self.runs.contains(&state.newest.run);
@@ -68,6 +79,9 @@ pub(super) struct Session<'a> {
     pub ledger: Ledger,
     pub state: JobState,
     pub apply: Box<dyn Apply>,
+    pub upkeep: Upkeep,
+    /// Whose turn it is.
+    pub upkeep_turn: usize,
     /// The source's guess of each table's rows, for progress only.
     pub rows_estimated: HashMap<TableId, u64>,
     /// Rows of the next split of a first load.
@@ -110,6 +124,8 @@ impl<'a> Session<'a> {
         tally.check_alone(job, &state)?;
         tally.runs.push(run);
         let apply = Box::new(LakeApply::new(environment.lake.clone()));
+        let clock = Arc::clone(&environment.clock);
+        let upkeep = Upkeep::load(&job.name, &job.maintain, &environment.lake, clock).await;
         let split_rows = super::load::first_split_rows(job);
         let rows_estimated = HashMap::new();
         let mut session = Self {
@@ -120,6 +136,8 @@ impl<'a> Session<'a> {
             ledger,
             state,
             apply,
+            upkeep,
+            upkeep_turn: 0,
             rows_estimated,
             split_rows,
             is_unfinished: false,
@@ -156,10 +174,13 @@ impl<'a> Session<'a> {
                 || self.read_batch(&mut reader, bounded.then_some(&target.position)).await? == Progress::Ended
             {
                 break;
+            } else {
+                self.keep_up_a_little().await;
             }
         }
         self.move_to(&reader).await?;
         self.ledger.fold(&self.state, true).await?;
+        self.keep_up().await;
         Ok(())
     }
 
@@ -471,6 +492,7 @@ impl<'a> Session<'a> {
         RunOutcome {
             batches: self.tally.batches,
             tables: tables.collect(),
+            maintained: self.tally.maintained.values().filter(|report| report.is_worth_telling()).cloned().collect(),
             position: Some(self.position().position.text.clone()),
             source_commit_time_us: self.state.newest.commit_time_us,
         }

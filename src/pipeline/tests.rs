@@ -22,10 +22,11 @@ use crate::change::{
 };
 use crate::clock::Clock;
 use crate::config::{
-    BinlogFilesConfig, Job, LakeConfig, MysqlConfig, ResumeBy, RunConfig, Secret, SnapshotConfig, SnapshotMode,
-    SourceConfig, TableFilter, TableRules, TlsMode,
+    BinlogFilesConfig, CompactConfig, Job, LakeConfig, MaintainConfig, MysqlConfig, ResumeBy, RunConfig, Secret,
+    SnapshotConfig, SnapshotMode, SourceConfig, TableFilter, TableRules, TlsMode,
 };
 use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, LoadState, SplitRecord, Work};
+use crate::maintain::{Chore, ChoreReport};
 use crate::schema::{Column, TableSchema};
 use crate::source::{
     ChangeStream, DiscoveredTable, SchemaChange, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitKey,
@@ -197,13 +198,16 @@ struct World {
     loads: bool,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
+    maintain: MaintainConfig,
+    batch_rows: usize,
 }
 
 impl World {
     fn new() -> Self {
         let lake = Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), Arc::new(InMemory::new()));
         let clock = Arc::new(crate::clock::SystemClock);
-        Self { lake, tables: "shop.*", loads: false, clock, stop: CancellationToken::new() }
+        let (stop, maintain) = (CancellationToken::new(), MaintainConfig::default());
+        Self { lake, tables: "shop.*", loads: false, clock, stop, maintain, batch_rows: 1000 }
     }
 
     /// The job loads its tables; `a` is the source's only one.
@@ -232,12 +236,13 @@ impl World {
             lake: LakeConfig { url: self.lake.root().clone(), options: BTreeMap::new() },
             run: RunConfig {
                 memory_bytes: 64 << 20,
-                batch_rows: 1000,
+                batch_rows: self.batch_rows,
                 batch_bytes: 64 << 20,
                 batch_age: Duration::from_secs(60),
             },
             keys: BTreeMap::new(),
             tables: TableRules::default(),
+            maintain: self.maintain.clone(),
         }
     }
 
@@ -667,4 +672,97 @@ async fn a_table_with_a_damaged_data_file_is_taken_out_after_the_others_have_the
     assert_eq!(world.state().await.newest.end, at(20));
     let status = super::status(&world.job(), &world.lake, &*world.clock).await.unwrap();
     assert!(matches!(status.tables[0].progress, super::TableProgress::Stopped { .. }), "{status:?}");
+}
+
+/// A job whose batches are of one row, and whose files are folded in pairs.
+fn with_upkeep(every: Duration) -> World {
+    let compact = Some(CompactConfig { every, small_files: 2, ..CompactConfig::DEFAULT });
+    World { maintain: MaintainConfig { compact, ..MaintainConfig::default() }, batch_rows: 1, ..World::new() }
+}
+
+fn one_by_one(ids: std::ops::Range<i32>, offset: u64) -> Vec<Step> {
+    let steps = ids.zip((offset..).step_by(10)).flat_map(|(id, at)| [rows("a", at, &[id]), boundary(at)]);
+    steps.collect()
+}
+
+fn announced(steps: Vec<Step>) -> Vec<Step> {
+    std::iter::once(announce(schema("a"), 5)).chain(steps).collect()
+}
+
+fn compacted(outcome: &RunOutcome) -> Option<&ChoreReport> {
+    outcome.maintained.iter().find(|report| report.chore == Chore::Compact)
+}
+
+#[tokio::test]
+async fn what_is_due_is_done_once_and_costs_no_row() {
+    let mut world = with_upkeep(Duration::from_secs(3_600));
+    let stream = announced(one_by_one(1..9, 10));
+    let outcome = world.run(80, vec![stream]).await.unwrap();
+    world.check("a", 8).await;
+    let done = compacted(&outcome).expect("eight small files are folded");
+    assert!(done.files_after < done.files_before && done.error.is_none(), "{done:?}");
+    // The time of it is known to the next process.
+    let outcome = world.run(160, vec![one_by_one(9..17, 90)]).await.unwrap();
+    assert_eq!(compacted(&outcome), None);
+    world.check("a", 16).await;
+    world.clock = Arc::new(Later);
+    let outcome = world.run(160, vec![]).await.unwrap();
+    assert!(compacted(&outcome).is_some(), "{outcome:?}");
+    world.check("a", 16).await;
+}
+
+/// Two hours from now.
+struct Later;
+
+impl Clock for Later {
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn unix_us(&self) -> i64 {
+        crate::clock::SystemClock.unix_us() + 7_200_000_000
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_follows_does_its_upkeep_between_batches() {
+    let mut world = with_upkeep(Duration::from_secs(1));
+    world.clock = Arc::new(Hasty::default());
+    let mut stream = announced(one_by_one(1..41, 10));
+    stream.push(Step::Fail(SourceErrorKind::Misconfigured));
+    let source = Scripted { head: 400, streams: Mutex::new(vec![stream].into()), ..Scripted::default() };
+    world.run_source(source, true).await.unwrap_err();
+    world.check("a", 40).await;
+    let files = world.lake.open_table(&id("a")).await.unwrap().unwrap().stats().files;
+    assert!(files < 10, "{files} files of forty batches are left");
+}
+
+#[tokio::test]
+async fn upkeep_that_fails_is_told_and_ends_no_run() {
+    let world = with_upkeep(Duration::from_secs(3_600));
+    let stream = announced(one_by_one(1..4, 10));
+    world.run(30, vec![stream]).await.unwrap();
+    let mut open = world.lake.open_table(&id("a")).await.unwrap().unwrap();
+    open.checkpoint().await.unwrap();
+    // A hole in the log, which vacuum must not reason about.
+    let missing = object_store::path::Path::from("shop/a/_delta_log/00000000000000000001.json");
+    world.lake.store().delete(&missing).await.unwrap();
+    let world = World { clock: Arc::new(Tomorrow), ..world };
+    let outcome = world.run(60, vec![one_by_one(4..7, 40)]).await.unwrap();
+    world.check("a", 6).await;
+    let told = outcome.maintained.iter().find(|report| report.chore == Chore::Vacuum).unwrap();
+    assert!(told.error.as_ref().is_some_and(|error| error.contains("version 1 is missing")), "{told:?}");
+}
+
+/// A day and an hour from now: what is done once a day is due, and nothing is older than a week.
+struct Tomorrow;
+
+impl Clock for Tomorrow {
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn unix_us(&self) -> i64 {
+        crate::clock::SystemClock.unix_us() + 90_000_000_000
+    }
 }

@@ -12,6 +12,7 @@ use super::{Job, RunConfig, Setting, TableFilter};
 
 mod files;
 mod lake;
+mod maintain;
 mod mysql;
 mod table;
 
@@ -66,7 +67,8 @@ impl Checker<'_> {
         let lake = raw.lake.set().and_then(|lake| self.lake(&lake.value));
         let run = self.run(&raw.run);
         let (keys, tables) = self.tables(&raw.tables);
-        Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables })
+        let maintain = self.maintain(&raw.maintain);
+        Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables, maintain })
     }
 
     fn version(&mut self, field: &Field<u64>) {

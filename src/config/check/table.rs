@@ -10,6 +10,9 @@ use crate::config::substitute::Text;
 use crate::config::table::TableRule;
 use crate::config::{MergeMode, PartitionBy, Setting, TableFilter, TableRules};
 
+/// With more columns than this, rows are close in none of them.
+const CLUSTER_COLUMNS_MAX: usize = 4;
+
 impl Checker<'_> {
     /// The keys given by hand, and the rules.
     pub(super) fn tables(&mut self, field: &Field<Vec<At<RawTable>>>) -> (BTreeMap<String, Vec<String>>, TableRules) {
@@ -70,6 +73,9 @@ impl Checker<'_> {
         let cluster_by = self.columns(&raw.cluster_by);
         if let Some(columns) = &cluster_by {
             self.given(&format!("{shown}.cluster_by"), &columns.join(", "));
+            if columns.len() > CLUSTER_COLUMNS_MAX {
+                self.refuse(&raw.cluster_by, format!("must be at most {CLUSTER_COLUMNS_MAX} columns"));
+            }
         }
         let merge = raw.merge.set().map(|merge| {
             self.given(&format!("{shown}.merge"), merge.value.word());
@@ -82,14 +88,7 @@ impl Checker<'_> {
             self.given(&format!("{shown}.change_feed"), switch.value.word());
             switch.value == OnOff::On
         });
-        self.not_yet(&raw.cluster_by, true);
         TableRule { tables, partition_by, cluster_by, merge, change_feed }
-    }
-
-    fn not_yet<T>(&mut self, field: &Field<T>, asked: bool) {
-        if asked && field.set().is_some() {
-            self.refuse(field, "is not supported yet: leave it out");
-        }
     }
 
     fn partitions(&mut self, raw: &RawTable, columns: &[String], shown: &str) -> Vec<PartitionBy> {

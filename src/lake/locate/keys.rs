@@ -111,6 +111,11 @@ impl KeySpace {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
+    /// The key columns that data files hold: those that the table is divided by are in the log alone.
+    pub fn stored_names(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(|name| self.partitioning.column(name).is_none())
+    }
+
     /// Whether statistics can say anything about the first key column. Floats have values that statistics
     /// leave out (NaN) or mix up (-0.0).
     pub fn has_ranges(&self) -> bool {

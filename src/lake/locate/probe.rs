@@ -95,8 +95,7 @@ impl Plan {
     fn new(prober: &Prober, file: &FileEntry, footer: &ArrowReaderMetadata, keys: &KeySet) -> Result<Self, LakeError> {
         let failed = LakeError::parquet(&prober.space.table, "read the statistics of", &file.add.path);
         let root = |name| footer.schema().index_of(name).ok();
-        let stored = prober.space.names().filter(|name| prober.space.partitioning.column(name).is_none());
-        let columns = stored.map(root).collect::<Option<Vec<_>>>();
+        let columns = prober.space.stored_names().map(root).collect::<Option<Vec<_>>>();
         let columns = columns.ok_or_else(|| damaged(prober, file, "it lacks a key column"))?;
         let statistics = Statistics::new(prober, footer).map_err(&failed)?;
         let wanted = statistics.row_groups(keys)?;

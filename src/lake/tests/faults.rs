@@ -10,7 +10,8 @@ use arrow::array::Int64Array;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -18,6 +19,7 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
+use super::upkeep::RULES;
 use super::world::{KeyKind, World, copy_on_write, memory_lake, partitioned};
 use crate::change::TableId;
 use crate::config::{TableRules, TableSettings};
@@ -41,6 +43,8 @@ struct FaultyStore {
     fault: Fault,
     /// Writes left until the fault; negative: none.
     countdown: AtomicI64,
+    /// Deletions left until one fails, once; negative: none.
+    deletions: AtomicI64,
     /// Data files of which something was read: the path, and whether it was more than the file's end.
     reads: Mutex<BTreeSet<(String, bool)>>,
 }
@@ -48,7 +52,8 @@ struct FaultyStore {
 impl FaultyStore {
     fn new(fault: Fault, countdown: i64) -> Arc<Self> {
         let countdown = AtomicI64::new(countdown);
-        Arc::new(Self { inner: InMemory::new(), fault, countdown, reads: Mutex::default() })
+        let deletions = AtomicI64::new(-1);
+        Arc::new(Self { inner: InMemory::new(), fault, countdown, deletions, reads: Mutex::default() })
     }
 
     fn note_read(&self, path: &Path, pages: bool) {
@@ -96,7 +101,13 @@ impl ObjectStore for FaultyStore {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(paths)
+        let left = self.deletions.swap(-1, Ordering::SeqCst);
+        if left < 0 {
+            return self.inner.delete_stream(paths);
+        }
+        let some = self.inner.delete_stream(paths.take(usize::try_from(left).unwrap()).boxed());
+        let fault = object_store::Error::Generic { store: "faulty", source: "fault".into() };
+        some.chain(stream::once(async { Err(fault) })).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -249,6 +260,64 @@ async fn filling_a_column_survives_a_failed_write_and_a_lost_reply() {
         for nth in 1..=3 {
             check_filling(fault, nth).await;
         }
+    }
+}
+
+/// The `nth` write of a compaction fails; it is asked for until nothing is left to do.
+async fn check_compaction(fault: Fault, nth: i64) {
+    let context = format!("{fault:?} at write {nth} of a compaction");
+    let store = FaultyStore::new(fault, -1);
+    let mut world = World::new(memory_lake(store.clone()), TableId::new("shop", "orders"), KeyKind::Long, 24).await;
+    for _ in 0..4 {
+        world.apply_random(30, 60).await;
+    }
+    let version = world.table.version();
+    store.countdown.store(nth, Ordering::SeqCst);
+    let mut folded = 0;
+    for _ in 0..20 {
+        match world.table.compact(&RULES).await {
+            Ok(None) => break,
+            Ok(Some(_)) => folded += 1,
+            Err(error) => assert!(!matches!(error, LakeError::Changes { .. }), "{context}: {error}"),
+        }
+        world.compare(&context).await;
+    }
+    assert_eq!(world.table.version(), version + folded, "{context}: each folding is one commit");
+    assert_eq!(world.table.compaction_due(&RULES), None, "{context}");
+    store.countdown.store(-1, Ordering::SeqCst);
+    world.apply_random(30, 60).await;
+    world.compare(&format!("{context}, one batch later")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_whose_write_fails_loses_and_doubles_nothing() {
+    for fault in [Fault::Before, Fault::After, Fault::AfterAsExisting] {
+        // Data files and commits of as many foldings as there are, and one more.
+        for nth in 1..=6 {
+            check_compaction(fault, nth).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vacuum_that_ends_anywhere_has_deleted_what_nothing_needs() {
+    for nth in 0..6 {
+        let store = FaultyStore::new(Fault::Before, -1);
+        let mut world = World::new(memory_lake(store.clone()), TableId::new("shop", "orders"), KeyKind::Long, 25).await;
+        for _ in 0..8 {
+            world.apply_random(30, 40).await;
+        }
+        let later_ms = chrono::Utc::now().timestamp_millis() + 10_000;
+        let retention = std::time::Duration::from_secs(1);
+        let all = world.table.vacuum(later_ms, retention, true).await.unwrap();
+        assert!(all.files > 6, "{all:?}");
+        store.deletions.store(nth, Ordering::SeqCst);
+        let error = world.table.vacuum(later_ms, retention, false).await.err().unwrap();
+        assert!(matches!(error, LakeError::Store { .. }), "{error}");
+        world.compare("a vacuum that failed").await;
+        let rest = world.table.vacuum(later_ms, retention, false).await.unwrap();
+        assert_eq!(rest.files, all.files - nth.unsigned_abs());
+        world.compare("a vacuum that failed, and another").await;
     }
 }
 

@@ -39,8 +39,13 @@ pub(super) struct Layout {
 /// by, and that bound what the writer holds until one is complete; pages in which a key is soon found.
 pub(super) const LAYOUT: Layout =
     Layout { file_bytes: 256 << 20, row_group_rows: 1 << 20, row_group_bytes: 32 << 20, page_rows: 8_192 };
-/// The Parquet writer looks at its limits each time it has taken this many rows.
-const WRITE_ROWS: usize = 1_024;
+/// Rows of a page of key columns: of a batch of random keys each one costs a page. Whole numbers are decoded in no time,
+/// so that larger pages do, and the index of the pages is smaller.
+const KEY_PAGE_ROWS_WHOLE: usize = 1_024;
+const KEY_PAGE_ROWS_OTHER: usize = 256;
+/// A page of key columns ends as soon as the Parquet writer looks at its size, which is each time that it has taken
+/// the rows of a page.
+const KEY_PAGE_BYTES: usize = 1;
 /// One part of an upload; smaller files go in one request.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
@@ -188,7 +193,7 @@ pub(super) async fn abandon(store: &dyn ObjectStore, files: &NewFiles) {
     }
 }
 
-/// How a table's files are encoded. Key columns have page statistics and no dictionary; whole numbers of an ascending
+/// How a table's files are encoded. Key columns have small pages with statistics and no dictionary; whole numbers of an ascending
 /// key are stored as small differences.
 fn properties(
     schema: &SchemaRef,
@@ -202,12 +207,13 @@ fn properties(
         .set_max_row_group_row_count(Some(layout.row_group_rows))
         .set_max_row_group_bytes(Some(layout.row_group_bytes))
         .set_data_page_row_count_limit(layout.page_rows)
-        .set_write_batch_size(layout.page_rows.min(WRITE_ROWS))
+        .set_write_batch_size(layout.page_rows.min(key_page_rows(schema, key)))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for name in key.iter().filter(|name| schema.field_with_name(name).is_ok()) {
         let column = ColumnPath::new(vec![name.clone()]);
         builder = builder
             .set_column_statistics_enabled(column.clone(), EnabledStatistics::Page)
+            .set_column_data_page_size_limit(column.clone(), KEY_PAGE_BYTES)
             .set_column_dictionary_enabled(column.clone(), false);
         let whole = schema.field_with_name(name).is_ok_and(|field| is_whole_number(field.data_type()));
         if whole {
@@ -217,6 +223,12 @@ fn properties(
         }
     }
     Ok(builder.build())
+}
+
+/// Rows of a page of the key columns, which end their pages together.
+fn key_page_rows(schema: &SchemaRef, key: &[String]) -> usize {
+    let mut types = key.iter().filter_map(|name| Some(schema.field_with_name(name).ok()?.data_type()));
+    if types.all(is_whole_number) { KEY_PAGE_ROWS_WHOLE } else { KEY_PAGE_ROWS_OTHER }
 }
 
 fn is_whole_number(data_type: &DataType) -> bool {

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch, StringArray,
+};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
@@ -31,6 +33,8 @@ pub(in crate::lake) type KeyPartition = Box<[Option<String>]>;
 enum Order {
     /// One column whose values are whole numbers at heart: compared as `i64`.
     Integer,
+    /// One column of texts or bytes: compared as they are.
+    Bytes,
     /// Everything else: compared by the bytes of the batch's own key encoding, in which the first column's
     /// bytes come first.
     Encoded { all: RowConverter, first: RowConverter },
@@ -74,6 +78,7 @@ impl KeySpace {
     pub fn new(table: TableId, columns: Vec<Column>) -> Result<Self, LakeError> {
         let order = match columns.as_slice() {
             [only] if is_integer(&only.data_type) => Order::Integer,
+            [only] if matches!(only.data_type, DataType::Utf8 | DataType::Binary) => Order::Bytes,
             [] => return Err(LakeError::Changes { table, what: "the table has no key columns".into() }),
             [first, ..] => Order::Encoded {
                 first: RowConverter::new(vec![SortField::new(first.data_type.clone())])
@@ -136,6 +141,12 @@ impl KeySpace {
                 let range = |index| known(index).then(|| KeyRange::Integer(low.value(index), high.value(index)));
                 Ok((0..mins.len()).map(range).collect())
             }
+            Order::Bytes => {
+                let (low, high) = (self.bytes(&mins)?, self.bytes(&maxs)?);
+                let range =
+                    |index| known(index).then(|| KeyRange::Encoded(low.value(index).into(), high.value(index).into()));
+                Ok((0..mins.len()).map(range).collect())
+            }
             Order::Encoded { first, .. } => {
                 let low = first.convert_columns(std::slice::from_ref(&mins)).map_err(&failed)?;
                 let high = first.convert_columns(std::slice::from_ref(&maxs)).map_err(&failed)?;
@@ -161,6 +172,11 @@ impl KeySpace {
                 // A null's slot holds an arbitrary number.
                 found.retain(|hit: &Match| values.is_valid(hit.row));
             }
+            (Order::Bytes, Keys::Encoded(keys), [column]) => {
+                let values = self.bytes(column)?;
+                intersect(keys.ends.len(), |i| keys.get(i), values.len(), |i| values.value(i), &mut found);
+                found.retain(|hit: &Match| values.is_valid(hit.row));
+            }
             (Order::Encoded { all, .. }, Keys::Encoded(keys), columns) => {
                 let rows = all.convert_columns(columns).map_err(&failed)?;
                 intersect(keys.ends.len(), |i| keys.get(i), rows.num_rows(), |i| rows.row(i).data(), &mut found);
@@ -174,6 +190,12 @@ impl KeySpace {
         use arrow::array::AsArray;
         let numbers = cast(array, &DataType::Int64).map_err(LakeError::arrow(&self.table, "read keys"))?;
         Ok(numbers.as_primitive::<Int64Type>().clone())
+    }
+
+    fn bytes(&self, array: &ArrayRef) -> Result<BinaryArray, LakeError> {
+        use arrow::array::AsArray;
+        let bytes = cast(array, &DataType::Binary).map_err(LakeError::arrow(&self.table, "read keys"))?;
+        Ok(bytes.as_binary::<i32>().clone())
     }
 
     fn broken(&self, what: &str) -> LakeError {
@@ -217,7 +239,7 @@ impl KeySetBuilder {
     pub fn new(space: Arc<KeySpace>) -> Self {
         let keys = match &space.order {
             Order::Integer => Keys::Integer(Vec::new()),
-            Order::Encoded { .. } => Keys::Encoded(EncodedKeys::default()),
+            Order::Bytes | Order::Encoded { .. } => Keys::Encoded(EncodedKeys::default()),
         };
         let partitions = space.key_partitions().next().map(|_| HashSet::new());
         Self { space, keys, deleted: BooleanBufferBuilder::new(0), partitions, partitions_bytes: 0 }
@@ -234,15 +256,19 @@ impl KeySetBuilder {
         if key.iter().any(|index| slice.rows.column(*index).null_count() > 0) {
             return Err(self.space.broken("a key column is null"));
         }
-        let ascending = match (&mut self.keys, key) {
-            (Keys::Integer(keys), [only]) => {
+        let ascending = match (&self.space.order, &mut self.keys, key) {
+            (_, Keys::Integer(keys), [only]) => {
                 let before = keys.len();
                 keys.extend_from_slice(self.space.integers(slice.rows.column(*only))?.values());
                 keys[before.saturating_sub(1)..].is_sorted_by(|a, b| a < b)
             }
-            (Keys::Encoded(keys), _) => {
+            (order, Keys::Encoded(keys), [first, ..]) => {
                 let before = keys.ends.len();
-                slice.keys.iter().for_each(|row| keys.push(row.as_ref()));
+                if matches!(order, Order::Bytes) {
+                    self.space.bytes(slice.rows.column(*first))?.iter().flatten().for_each(|key| keys.push(key));
+                } else {
+                    slice.keys.iter().for_each(|row| keys.push(row.as_ref()));
+                }
                 (before.max(1)..keys.ends.len()).all(|index| keys.get(index - 1) < keys.get(index))
             }
             _ => return Err(self.space.broken("a key has more columns than the table's key")),

@@ -1,6 +1,7 @@
 //! Keys of a batch in order, and which of them lie in a range or among the rows of a file.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -51,6 +52,8 @@ pub(in crate::lake) enum KeyRange {
 pub(in crate::lake) struct KeySet {
     keys: Keys,
     pub deleted: BooleanBuffer,
+    /// Encoded keys are the values of the only key column as they are.
+    is_text: bool,
     /// The partitions in which the keys are, if the key says so.
     partitions: Option<HashSet<KeyPartition>>,
 }
@@ -313,7 +316,8 @@ impl KeySetBuilder {
     }
 
     pub fn finish(mut self) -> KeySet {
-        KeySet { keys: self.keys, deleted: self.deleted.finish(), partitions: self.partitions }
+        let is_text = matches!(self.space.order, Order::Bytes);
+        KeySet { keys: self.keys, deleted: self.deleted.finish(), is_text, partitions: self.partitions }
     }
 }
 
@@ -346,6 +350,39 @@ impl EncodedKeys {
 impl KeySet {
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// A key that is a whole number.
+    pub fn integer(&self, key: usize) -> Option<i64> {
+        match &self.keys {
+            Keys::Integer(keys) => keys.get(key).copied(),
+            Keys::Encoded(_) => None,
+        }
+    }
+
+    /// A key that is one text, or bytes.
+    pub fn text(&self, key: usize) -> Option<&[u8]> {
+        match &self.keys {
+            Keys::Encoded(keys) if self.is_text && key < keys.ends.len() => Some(keys.get(key)),
+            _ => None,
+        }
+    }
+
+    /// The keys that lie in the range, by number.
+    pub fn within(&self, range: Option<&KeyRange>) -> Range<usize> {
+        match (&self.keys, range) {
+            (Keys::Integer(keys), Some(KeyRange::Integer(min, max))) => {
+                let first = keys.partition_point(|key| key < min);
+                first..first.max(keys.partition_point(|key| key <= max))
+            }
+            (Keys::Encoded(keys), Some(KeyRange::Encoded(min, max))) => {
+                let first = keys.lower_bound(min);
+                // A key starts with the first column's bytes; only those are compared with the upper bound.
+                let is_in = |key: usize| keys.get(key).iter().take(max.len()).le(max.iter());
+                first..first.max(partition_point(keys.ends.len(), is_in))
+            }
+            _ => 0..self.len(),
+        }
     }
 
     /// Whether any key lies in the partition.
@@ -415,7 +452,7 @@ fn intersect_sorted<T: Ord>(
 }
 
 /// The first index from `start` on for which `below` no longer holds, at most `end`; `below` holds at `start`.
-fn gallop(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
+pub(super) fn gallop(start: usize, end: usize, below: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (start, 1);
     while low + step < end && below(low + step) {
         low += step;

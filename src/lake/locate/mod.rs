@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow::array::BooleanBufferBuilder;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::bloom_filter::Sbbf;
 use roaring::RoaringTreemap;
 
 use super::LakeError;
@@ -15,8 +16,10 @@ use super::cache::ByteCache;
 use super::deletion::VectorStore;
 use super::files::{FileEntry, FileMap};
 
+mod bloom;
 mod footer;
 mod keys;
+mod pages;
 mod probe;
 
 pub(super) use footer::{FileReader, Footers};
@@ -38,6 +41,8 @@ pub(super) struct FileAccess {
 pub(super) struct Prober {
     pub space: Arc<KeySpace>,
     pub access: FileAccess,
+    /// By the path of the file and the number of the row group.
+    pub filters: ByteCache<Sbbf>,
 }
 
 /// Rows to delete, by the path of their file in the log.

@@ -12,7 +12,7 @@ use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::{KeyRange, KeySet, Prober};
+use super::{KeyRange, KeySet, Prober, bloom, pages};
 use crate::lake::LakeError;
 use crate::lake::files::FileEntry;
 
@@ -28,7 +28,12 @@ pub(super) async fn hits(
     keys: &KeySet,
 ) -> Result<Vec<(u64, usize)>, LakeError> {
     let failed = LakeError::parquet(&prober.space.table, "read keys of", &file.add.path);
-    let plan = Plan::new(prober, file, footer, keys)?;
+    let statistics = Statistics::new(prober, file, footer).map_err(&failed)?;
+    let mut wanted = Vec::new();
+    for (group, range) in statistics.row_groups()?.iter().enumerate() {
+        wanted.push(statistics.wanted(group, keys, keys.within(range.as_ref())).await?);
+    }
+    let plan = Plan::new(&statistics, keys, &wanted)?;
     if plan.ranges.is_empty() {
         return Ok(Vec::new());
     }
@@ -92,22 +97,22 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(prober: &Prober, file: &FileEntry, footer: &ArrowReaderMetadata, keys: &KeySet) -> Result<Self, LakeError> {
-        let failed = LakeError::parquet(&prober.space.table, "read the statistics of", &file.add.path);
+    /// `wanted` are the keys that each row group may hold.
+    fn new(statistics: &Statistics<'_>, keys: &KeySet, wanted: &[Wanted]) -> Result<Self, LakeError> {
+        let Statistics { prober, file, footer, .. } = statistics;
         let root = |name| footer.schema().index_of(name).ok();
         let columns = prober.space.stored_names().map(root).collect::<Option<Vec<_>>>();
         let columns = columns.ok_or_else(|| damaged(prober, file, "it lacks a key column"))?;
-        let statistics = Statistics::new(prober, footer).map_err(&failed)?;
-        let wanted = statistics.row_groups(keys)?;
         let mut plan = Self { columns, row_groups: Vec::new(), selection: None, ranges: Vec::new() };
         let mut selected = Vec::new();
         let (mut start, mut offset) = (0_u64, 0_usize);
         for (index, group) in footer.metadata().row_groups().iter().enumerate() {
             let rows =
                 usize::try_from(group.num_rows()).map_err(|_| damaged(prober, file, "a row group is too large"))?;
-            if wanted.get(index).copied().unwrap_or(true) && rows > 0 {
+            let wanted = wanted.get(index).filter(|wanted| !wanted.is_empty() && rows > 0);
+            if let Some(wanted) = wanted {
                 plan.row_groups.push(index);
-                for page in statistics.pages(index, rows, keys)? {
+                for page in statistics.pages(index, rows, keys, wanted)? {
                     plan.ranges.push(start + page.start as u64..start + page.end as u64);
                     selected.push(offset + page.start..offset + page.end);
                 }
@@ -126,65 +131,112 @@ impl Plan {
 /// The statistics of the first key column in a footer.
 struct Statistics<'a> {
     prober: &'a Prober,
+    file: &'a FileEntry,
+    footer: &'a ArrowReaderMetadata,
     metadata: &'a ParquetMetaData,
     /// `None` where nothing can be told from statistics.
     converter: Option<StatisticsConverter<'a>>,
 }
 
 impl<'a> Statistics<'a> {
-    fn new(prober: &'a Prober, footer: &'a ArrowReaderMetadata) -> Result<Self, ParquetError> {
+    fn new(prober: &'a Prober, file: &'a FileEntry, footer: &'a ArrowReaderMetadata) -> Result<Self, ParquetError> {
         let (metadata, schema) = (footer.metadata().as_ref(), footer.schema().as_ref());
         let is_stored = |name: &&str| prober.space.partitioning.column(name).is_none();
         let first = prober.space.names().next().filter(|_| prober.space.has_ranges()).filter(is_stored);
         let converter = first.map(|name| StatisticsConverter::try_new(name, schema, footer.parquet_schema()));
         let converter = converter.transpose()?.filter(|converter| !has_deprecated_order(metadata, converter));
-        Ok(Self { prober, metadata, converter })
+        Ok(Self { prober, file, footer, metadata, converter })
     }
 
-    /// For each row group, whether it may hold a key.
-    fn row_groups(&self, keys: &KeySet) -> Result<Vec<bool>, LakeError> {
+    /// For each row group, the bounds of the first key column in it; `None` where they cannot be told.
+    fn row_groups(&self) -> Result<Vec<Option<KeyRange>>, LakeError> {
         let groups = self.metadata.row_groups();
-        let Some(converter) = &self.converter else { return Ok(vec![true; groups.len()]) };
+        let Some(converter) = &self.converter else { return Ok(vec![None; groups.len()]) };
         let (Ok(mins), Ok(maxs)) = (converter.row_group_mins(groups), converter.row_group_maxes(groups)) else {
-            return Ok(vec![true; groups.len()]);
+            return Ok(vec![None; groups.len()]);
         };
-        Ok(self.prober.space.ranges(&mins, &maxs)?.iter().map(|range| may_hold(range.as_ref(), keys)).collect())
+        self.prober.space.ranges(&mins, &maxs)
     }
 
-    /// The row ranges within a row group whose pages may hold a key; all of it where that cannot be told.
-    fn pages(&self, group: usize, rows: usize, keys: &KeySet) -> Result<Vec<Range<usize>>, LakeError> {
+    /// Of the keys `within` the bounds of a row group those that it may hold.
+    async fn wanted(&self, group: usize, keys: &KeySet, within: Range<usize>) -> Result<Wanted, LakeError> {
+        let column = self.converter.as_ref().and_then(StatisticsConverter::parquet_column_index);
+        let Some(column) = column.filter(|_| !within.is_empty() && self.is_ours()) else {
+            return Ok(Wanted::Range(within));
+        };
+        let chunk = (group, column);
+        let sieved = bloom::sieve(self.prober, self.file, self.footer, chunk, keys, within.clone()).await?;
+        Ok(sieved.map_or(Wanted::Range(within), Wanted::Sieved))
+    }
+
+    /// Whether Alluvium wrote the file: then its filters and the order of its page index are what they claim to be.
+    fn is_ours(&self) -> bool {
+        self.metadata.file_metadata().created_by().is_some_and(|writer| writer.starts_with("alluvium "))
+    }
+
+    /// The row ranges within a row group whose pages may hold a wanted key; all of it where that cannot be told.
+    fn pages(&self, group: usize, rows: usize, keys: &KeySet, wanted: &Wanted) -> Result<Vec<Range<usize>>, LakeError> {
         let whole = std::iter::once(0..rows).collect();
-        let Some((mins, maxs, starts)) = self.page_bounds(group) else { return Ok(whole) };
-        let ranges = self.prober.space.ranges(&mins, &maxs)?;
-        if ranges.len() != starts.len() {
-            return Ok(whole);
-        }
-        let mut wanted: Vec<Range<usize>> = Vec::new();
-        for (index, range) in ranges.iter().enumerate() {
-            let page = starts[index]..starts.get(index + 1).copied().unwrap_or(rows);
-            if page.start >= page.end || !may_hold(range.as_ref(), keys) {
-                continue;
-            }
-            match wanted.last_mut() {
+        let Some(starts) = self.page_starts(group) else { return Ok(whole) };
+        let touched = match self.sorted_pages(group, keys, wanted) {
+            Some(touched) => touched,
+            None => match self.page_ranges(group)?.filter(|ranges| ranges.len() == starts.len()) {
+                None => return Ok(whole),
+                Some(ranges) => {
+                    let may_hold = |page: &usize| ranges[*page].as_ref().is_none_or(|range| keys.touches(range));
+                    (0..ranges.len()).filter(may_hold).collect()
+                }
+            },
+        };
+        let mut selected: Vec<Range<usize>> = Vec::new();
+        for index in touched {
+            let Some(start) = starts.get(index).copied() else { return Ok(whole) };
+            let page = start..starts.get(index + 1).copied().unwrap_or(rows);
+            match selected.last_mut() {
+                _ if page.start >= page.end => {}
                 Some(last) if last.end == page.start => last.end = page.end,
-                _ => wanted.push(page),
+                _ => selected.push(page),
             }
         }
-        Ok(wanted)
+        Ok(selected)
     }
 
-    /// Bounds and first rows of the pages of the first key column.
-    fn page_bounds(&self, group: usize) -> Option<(ArrayRef, ArrayRef, Vec<usize>)> {
+    /// The pages of a column in order that may hold a wanted key, looked up in the index as it stands.
+    fn sorted_pages(&self, group: usize, keys: &KeySet, wanted: &Wanted) -> Option<Vec<usize>> {
+        let column = self.converter.as_ref()?.parquet_column_index()?;
+        let first = self.prober.space.columns.first()?;
+        let is_same = self.footer.schema().field_with_name(&first.name).ok()?.data_type() == &first.data_type;
+        let index = self.metadata.column_index()?.get(group)?.get(column)?;
+        if !is_same || !self.is_ours() {
+            return None;
+        }
+        match wanted {
+            Wanted::Range(within) => pages::touched(index, keys, within.clone()),
+            Wanted::Sieved(sieved) => pages::touched(index, keys, sieved.iter().copied()),
+        }
+    }
+
+    /// The first rows of the pages of the first key column.
+    fn page_starts(&self, group: usize) -> Option<Vec<usize>> {
+        let column = self.converter.as_ref()?.parquet_column_index()?;
+        let pages = self.metadata.offset_index()?.get(group)?.get(column)?.page_locations();
+        let starts: Option<Vec<usize>> = pages.iter().map(|page| usize::try_from(page.first_row_index).ok()).collect();
+        starts.filter(|starts| starts.first() == Some(&0) && starts.is_sorted())
+    }
+
+    /// The bounds of the pages of the first key column.
+    fn page_ranges(&self, group: usize) -> Result<Option<Vec<Option<KeyRange>>>, LakeError> {
+        let Some((mins, maxs)) = self.page_bounds(group) else { return Ok(None) };
+        self.prober.space.ranges(&mins, &maxs).map(Some)
+    }
+
+    fn page_bounds(&self, group: usize) -> Option<(ArrayRef, ArrayRef)> {
         let converter = self.converter.as_ref()?;
         let (columns, offsets) = (self.metadata.column_index()?, self.metadata.offset_index()?);
-        let column = converter.parquet_column_index()?;
-        let pages = offsets.get(group)?.get(column)?.page_locations();
-        let starts: Option<Vec<usize>> = pages.iter().map(|page| usize::try_from(page.first_row_index).ok()).collect();
-        let starts = starts.filter(|starts| starts.first() == Some(&0) && starts.is_sorted())?;
-        columns.get(group)?.get(column)?;
+        columns.get(group)?.get(converter.parquet_column_index()?)?;
         let mins = converter.data_page_mins(columns, offsets, [&group]).ok()?;
         let maxs = converter.data_page_maxes(columns, offsets, [&group]).ok()?;
-        Some((mins, maxs, starts))
+        Some((mins, maxs))
     }
 }
 
@@ -201,8 +253,19 @@ fn has_deprecated_order(metadata: &ParquetMetaData, converter: &StatisticsConver
     metadata.row_groups().iter().any(deprecated)
 }
 
-fn may_hold(range: Option<&KeyRange>, keys: &KeySet) -> bool {
-    range.is_none_or(|range| keys.touches(range))
+/// Keys that a row group may hold, by number.
+enum Wanted {
+    Range(Range<usize>),
+    Sieved(Vec<usize>),
+}
+
+impl Wanted {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Range(range) => range.is_empty(),
+            Self::Sieved(keys) => keys.is_empty(),
+        }
+    }
 }
 
 /// Turns rows in the order in which they are read into physical rows.

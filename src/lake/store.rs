@@ -28,6 +28,8 @@ pub struct Lake {
     memory_bytes: usize,
     layout: Layout,
     rules: Arc<TableRules>,
+    /// Whether rows are located without statistics and filters.
+    exhaustive: bool,
 }
 
 impl Lake {
@@ -70,6 +72,7 @@ impl Lake {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             layout: LAYOUT,
             rules: Arc::default(),
+            exhaustive: false,
         }
     }
 
@@ -144,6 +147,17 @@ impl Lake {
 
     pub(super) fn rules(&self) -> &TableRules {
         &self.rules
+    }
+
+    /// Locates rows by reading all keys of all files: for tests, to compare with.
+    #[cfg(test)]
+    pub(super) fn exhaustive(mut self) -> Self {
+        self.exhaustive = true;
+        self
+    }
+
+    pub(super) fn is_exhaustive(&self) -> bool {
+        self.exhaustive
     }
 
     pub(super) fn layout(&self) -> Layout {

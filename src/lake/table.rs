@@ -158,7 +158,7 @@ impl LakeTable {
 fn prober(lake: &Lake, table: &TableId, key: Vec<Column>, partitioning: Partitioning) -> Result<Prober, LakeError> {
     let space = KeySpace::new(table.clone(), key)?.partitioned(partitioning);
     let filters = ByteCache::new(lake.memory_bytes() / CACHE_SHARE);
-    Ok(Prober { space: Arc::new(space), access: lake.file_access(table), filters })
+    Ok(Prober { space: Arc::new(space), access: lake.file_access(table), filters, exhaustive: lake.is_exhaustive() })
 }
 
 impl Lake {

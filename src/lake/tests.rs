@@ -14,8 +14,9 @@ use crate::change::TableId;
 use crate::config::MergeMode;
 use arrow::array::{Int64Array, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
+use object_store::memory::InMemory;
 use std::sync::Arc;
-use world::{KeyKind, MODES, World, tag};
+use world::{KeyKind, MODES, World, memory_lake, tag};
 
 /// Random batches in both merge modes, each compared with the model through the deltalake crate's own reader.
 async fn check(kind: KeyKind, seed: u64) {
@@ -173,6 +174,50 @@ async fn a_doubled_key_is_an_error_that_names_its_column() {
         let text = error.to_string();
         assert!(matches!(error, LakeError::DuplicateKey { .. }), "{text}");
         assert!(text.contains("(id)"), "{text}");
+    }
+}
+
+/// The same changes to a table whose rows are located with all short cuts, and to one that reads every key.
+async fn check_short_cuts(kind: KeyKind, seed: u64) {
+    println!("{kind:?} seed {seed}");
+    let orders = TableId::new("shop", "orders");
+    let lake = || memory_lake(Arc::new(InMemory::new()));
+    let mut quick = World::new(lake(), orders.clone(), kind, seed).await;
+    let mut thorough = World::new(lake().exhaustive(), orders, kind, seed).await;
+    for step in 0..12 {
+        for world in [&mut quick, &mut thorough] {
+            world.apply_random(10 + step * 7, 150).await;
+        }
+        // What is live and what is hidden, file by file; their names differ.
+        let files = |world: &World| {
+            let files = world.table.files.values();
+            let mut files: Vec<_> = files.map(|file| (file.add.size, file.rows, file.deleted_rows())).collect();
+            files.sort_unstable();
+            files
+        };
+        assert_eq!(files(&quick), files(&thorough), "{kind:?} seed {seed} step {step}");
+    }
+    quick.compare("with short cuts").await;
+    thorough.compare("without short cuts").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_cuts_change_nothing_but_the_time() {
+    use KeyKind::*;
+    for (seed, kind) in (50..).zip([
+        Long,
+        Integer,
+        Date,
+        Timestamp,
+        Text,
+        LongText,
+        Decimal,
+        Binary,
+        Double,
+        IntegerAndText,
+        TextAndLong,
+    ]) {
+        check_short_cuts(kind, seed).await;
     }
 }
 

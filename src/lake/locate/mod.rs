@@ -43,6 +43,8 @@ pub(super) struct Prober {
     pub access: FileAccess,
     /// By the path of the file and the number of the row group.
     pub filters: ByteCache<Sbbf>,
+    /// Trust no statistics and no filter.
+    pub exhaustive: bool,
 }
 
 /// Rows to delete, by the path of their file in the log.
@@ -107,6 +109,9 @@ impl Prober {
         located: &mut Located,
     ) -> Result<(), LakeError> {
         let touched = |file: &&Arc<FileEntry>| {
+            if self.exhaustive {
+                return true;
+            }
             file.partition.as_ref().is_none_or(|partition| keys.touches_partition(partition))
                 && file.range.as_ref().is_none_or(|range| keys.touches(range))
         };

@@ -142,7 +142,8 @@ impl<'a> Statistics<'a> {
     fn new(prober: &'a Prober, file: &'a FileEntry, footer: &'a ArrowReaderMetadata) -> Result<Self, ParquetError> {
         let (metadata, schema) = (footer.metadata().as_ref(), footer.schema().as_ref());
         let is_stored = |name: &&str| prober.space.partitioning.column(name).is_none();
-        let first = prober.space.names().next().filter(|_| prober.space.has_ranges()).filter(is_stored);
+        let is_wanted = prober.space.has_ranges() && !prober.exhaustive;
+        let first = prober.space.names().next().filter(|_| is_wanted).filter(is_stored);
         let converter = first.map(|name| StatisticsConverter::try_new(name, schema, footer.parquet_schema()));
         let converter = converter.transpose()?.filter(|converter| !has_deprecated_order(metadata, converter));
         Ok(Self { prober, file, footer, metadata, converter })

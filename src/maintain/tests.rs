@@ -81,6 +81,7 @@ impl World {
     /// The chores that are done, in their order.
     async fn done(&mut self, upkeep: &mut Upkeep) -> Vec<Chore> {
         let reports = upkeep.all_due(&mut self.table, false).await;
+        upkeep.save().await;
         assert!(reports.iter().all(|report| report.error.is_none()), "{reports:?}");
         reports.iter().map(|report| report.chore).collect()
     }

@@ -201,6 +201,15 @@ async fn a_row_is_folded_a_logarithmic_number_of_times() {
     let stats = world.table.stats();
     assert!(stats.files <= 2 * 7 + stats.bytes / RULES.file_bytes * 2 + 2, "{stats:?}");
     world.compare("folded batch by batch").await;
+    let levels = |world: &World| -> BTreeMap<String, Option<String>> {
+        let tags = world.table.files.iter().map(|(path, file)| (path, file.add.tags.as_ref()));
+        tags.map(|(path, tags)| (path.clone(), tags.and_then(|tags| tags["alluvium.level"].clone()))).collect()
+    };
+    let before = levels(&world);
+    assert!(before.values().any(|level| level.as_deref() >= Some("3")), "{before:?}");
+    world.table.checkpoint().await.unwrap();
+    world.reopen().await;
+    assert_eq!(levels(&world), before, "levels are kept in the log and its checkpoints");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -116,6 +116,7 @@ async fn maintain(job: &Job, lake: &Lake, args: &MaintainArgs) -> Result<Vec<Cho
             Err(error) => reports.push(ChoreReport::failed(table, Chore::Compact, &error)),
         }
     }
+    upkeep.save().await;
     Ok(reports)
 }
 

@@ -135,12 +135,15 @@ pub struct Upkeep {
     record: Record,
     /// Pieces done of a chore that is due and not over yet.
     pieces: HashMap<(TableId, Chore), u32>,
+    /// Versions of tables whose small files are few: they need not be counted again.
+    calm: HashMap<TableId, i64>,
 }
 
 impl Upkeep {
     /// Reads when what was done last. A record that cannot be read is begun anew.
     pub async fn load(job: &str, config: &MaintainConfig, lake: &Lake, clock: Arc<dyn Clock>) -> Self {
-        Self { config: config.clone(), clock, record: Record::load(lake.store(), job).await, pieces: HashMap::new() }
+        let record = Record::load(lake.store(), job).await;
+        Self { config: config.clone(), clock, record, pieces: HashMap::new(), calm: HashMap::new() }
     }
 
     /// Whether something may be due on the table that its files need not be known for.
@@ -159,7 +162,7 @@ impl Upkeep {
             let is_over = !matches!(&done, Ok(Some(_)) if self.goes_on(table.table(), chore));
             if is_over && done.is_ok() {
                 self.pieces.remove(&(table.table().clone(), chore));
-                self.record.done(table.table(), chore, self.now_ms()).await;
+                self.record.done(table.table(), chore, self.now_ms());
             }
             match done {
                 Ok(None) => {}
@@ -172,6 +175,11 @@ impl Upkeep {
             }
         }
         None
+    }
+
+    /// Keeps when what was done, for the next process.
+    pub async fn save(&mut self) {
+        self.record.save().await;
     }
 
     /// Does all that is due, or tells what it would be. The reports of one chore are one.
@@ -215,7 +223,7 @@ impl Upkeep {
                 break;
             }
         }
-        self.record.done(table.table(), chore, self.now_ms()).await;
+        self.record.done(table.table(), chore, self.now_ms());
         all
     }
 
@@ -226,7 +234,7 @@ impl Upkeep {
         matches!(chore, Chore::Compact | Chore::Cluster) && *pieces < PIECES_IN_TURN_MAX
     }
 
-    async fn is_due(&self, table: &mut LakeTable, chore: Chore, occasion: Occasion) -> bool {
+    async fn is_due(&mut self, table: &mut LakeTable, chore: Chore, occasion: Occasion) -> bool {
         match chore {
             Chore::Checkpoint => {
                 let versions = table.versions_since_checkpoint().await;
@@ -237,9 +245,16 @@ impl Upkeep {
         }
     }
 
-    fn is_urgent(&self, table: &LakeTable) -> bool {
+    fn is_urgent(&mut self, table: &LakeTable) -> bool {
+        if self.config.compact.is_none() || self.calm.get(table.table()) == Some(&table.version()) {
+            return false;
+        }
         let rules = self.rules();
-        self.config.compact.is_some() && table.small_files(&rules) >= rules.small_files.saturating_mul(URGENT_FACTOR)
+        let urgent = table.small_files(&rules) >= rules.small_files.saturating_mul(URGENT_FACTOR);
+        if !urgent {
+            self.calm.insert(table.table().clone(), table.version());
+        }
+        urgent
     }
 
     /// Whether the chore's time has come again, or was never.

@@ -17,6 +17,7 @@ pub(super) struct Record {
     store: Arc<dyn ObjectStore>,
     path: Path,
     tables: Tables,
+    is_changed: bool,
     /// What failed, by table and chore: not kept, for another process may fare better.
     tried: BTreeMap<(TableId, Chore), i64>,
 }
@@ -40,7 +41,7 @@ impl Record {
             tracing::warn!(path = %path, error = %error, "the record of upkeep cannot be read, all of it is due");
             Tables::default()
         });
-        Self { store, path, tables, tried: BTreeMap::new() }
+        Self { store, path, tables, is_changed: false, tried: BTreeMap::new() }
     }
 
     /// When the chore was done last, or tried.
@@ -54,10 +55,18 @@ impl Record {
         self.tried.insert((table.clone(), chore), now_ms);
     }
 
-    /// Notes that the chore was done, here and in the lake. A note that is lost costs the same chore once more.
-    pub async fn done(&mut self, table: &TableId, chore: Chore, now_ms: i64) {
+    /// Notes that the chore was done.
+    pub fn done(&mut self, table: &TableId, chore: Chore, now_ms: i64) {
         let chores = self.tables.tables.entry(table.to_string()).or_default();
         chores.insert(chore.name().to_string(), now_ms);
+        self.is_changed = true;
+    }
+
+    /// Writes what was noted to the lake. A note that is lost costs the same chore once more.
+    pub async fn save(&mut self) {
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
         let Ok(text) = serde_json::to_vec(&self.tables) else { return };
         if let Err(error) = self.store.put(&self.path, text.into()).await {
             tracing::debug!(path = %self.path, error = %error, "the record of upkeep could not be written");

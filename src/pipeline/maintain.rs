@@ -6,19 +6,23 @@ use crate::change::TableId;
 use crate::lake::LoadState;
 use crate::maintain::Occasion;
 
+/// Tables that are looked at between two batches: one that was not open yet is read for it.
+const LOOKS_MAX: usize = 16;
+
 impl Session<'_> {
     /// One piece of upkeep, on the table that has waited longest.
     pub(super) async fn keep_up_a_little(&mut self) {
         let tables = self.kept_tables();
         // A run with an end does the rest there, when all its changes are in.
         let occasion = if self.options.follow { Occasion::Idle } else { Occasion::Busy };
-        for _ in 0..tables.len() {
+        for _ in 0..tables.len().min(LOOKS_MAX) {
             self.upkeep_turn = self.upkeep_turn.wrapping_add(1);
             let Some(table) = tables.get(self.upkeep_turn % tables.len()) else { return };
             if self.keep_up_piece(table, occasion).await.is_some() {
-                return;
+                break;
             }
         }
+        self.upkeep.save().await;
     }
 
     /// All that is due, unless the run is to stop.
@@ -31,6 +35,7 @@ impl Session<'_> {
                 }
             }
         }
+        self.upkeep.save().await;
     }
 
     /// Whether a piece went well; `None` if there was none.

@@ -43,3 +43,35 @@ fn wrong_usage_and_a_wrong_job_file_are_told_apart_from_errors_to_retry() {
     std::fs::write(job.file(), "version: 1\njobb: x\n").unwrap();
     job.verb(&["run"]).expect_code(2).expect_stderr(&["jobb", "did you mean", "source"]);
 }
+
+#[test]
+fn maintain_tells_what_it_does_and_changes_no_row() {
+    let more = "run: { batch: { rows: 100, seconds: 60 } }\nmaintain: off\n";
+    let job = TempJob::files(&demo_files("shop"), &["shop.*"], more);
+    job.run().expect_code(0);
+    let rows =
+        || job.verb(&["sql", "--json", "SELECT count(*) AS n, sum(id) AS s FROM shop.orders"]).expect_code(0).stdout;
+    let before = rows();
+    let only = |chore: &str, more: &[&str]| {
+        let arguments = ["maintain", "--table", "shop.orders", "--now", chore];
+        job.verb(&[&arguments[..], more].concat())
+    };
+    let planned = only("compact", &["--dry-run"]).expect_code(0).stdout;
+    assert!(planned.starts_with("shop.orders: compact: ") && planned.contains("would be"), "{planned}");
+    let done = only("compact", &[]).expect_code(0).stdout;
+    assert!(done.starts_with("shop.orders: compact: ") && done.contains(" rewritten as 1 files"), "{done}");
+    assert_eq!(done.lines().count(), 1, "other tables are left alone: {done}");
+    assert_eq!(only("compact", &[]).expect_code(0).stdout, "shop.orders: compact: nothing to do\n");
+    only("vacuum", &["--retention", "1s"]).expect_code(2).expect_stderr(&["--allow-short-retention"]);
+    assert_eq!(only("vacuum", &[]).expect_code(0).stdout, "shop.orders: vacuum: nothing to do\n");
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let short = ["--retention", "1s", "--allow-short-retention", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&only("vacuum", &short).expect_code(0).stdout).unwrap();
+    assert!(report["files_before"].as_u64().unwrap() > 0 && report["chore"] == "vacuum", "{report}");
+    assert!(only("checkpoint", &[]).expect_code(0).stdout.starts_with("shop.orders: checkpoint: written\n"));
+    assert_eq!(rows(), before);
+    job.verb(&["maintain", "--table", "shop.nothing"]).expect_code(2).expect_stderr(&["shop.nothing"]);
+    assert_eq!(job.verb(&["maintain"]).expect_code(0).stdout, "nothing is due\n");
+    job.run().expect_code(0);
+    assert_eq!(rows(), before);
+}

@@ -144,7 +144,8 @@ impl LakeTable {
         };
         let expected = rows.count().await?;
         let mut new = None;
-        if rows.curve.is_none() && rows.can_merge().await? {
+        let has_order = self.prober.space.stored_names().next().is_some();
+        if has_order && rows.curve.is_none() && rows.can_merge().await? {
             new = match self.write_merged(&rows, group, rules).await {
                 // Rows so wide that one of each file is too much; a sort has a disk.
                 Err(LakeError::Sort { source, .. }) => {
@@ -187,8 +188,13 @@ impl LakeTable {
 
     async fn write_sorted(&self, rows: &LiveRows, group: &Group, rules: &CompactRules) -> Result<NewFiles, LakeError> {
         let place = rows.curve.is_some().then_some(curve::PLACE);
+        let schema = rows.stream_schema();
         let names = place.into_iter().chain(self.prober.space.stored_names());
-        let order = order_by(&rows.stream_schema(), names).ok_or_else(|| self.no_order())?;
+        // Where partitions hold the whole key, files have none: any order will do.
+        let any =
+            schema.fields().iter().find(|field| !field.data_type().is_nested()).map(|field| field.name().as_str());
+        let order = order_by(&schema, names).or_else(|| order_by(&schema, any.into_iter()));
+        let order = order.ok_or_else(|| self.no_order())?;
         let sorted = rows.sorted(order).await;
         let (new, _) = self.write_stream(sorted, rows, &mut None, self.writer_for(group, rules)).await?;
         Ok(new)
@@ -299,7 +305,7 @@ impl LakeTable {
     }
 
     fn no_order(&self) -> LakeError {
-        LakeError::Changes { table: self.table.clone(), what: "its files lack the key".to_string() }
+        LakeError::Changes { table: self.table.clone(), what: "its files have no column to order rows by".to_string() }
     }
 
     async fn curve(&self, columns: &[String], files: &[Arc<FileEntry>]) -> Result<Curve, LakeError> {
@@ -341,7 +347,7 @@ struct Ascending {
 
 impl Ascending {
     fn new(table: &LakeTable, schema: &SchemaRef) -> Result<Self, LakeError> {
-        let key: Vec<usize> = table.prober.space.names().filter_map(|name| schema.index_of(name).ok()).collect();
+        let key: Vec<usize> = table.prober.space.stored_names().filter_map(|name| schema.index_of(name).ok()).collect();
         let fields = key.iter().map(|index| SortField::new(schema.field(*index).data_type().clone())).collect();
         let converter = RowConverter::new(fields).map_err(LakeError::arrow(&table.table, "compare keys"))?;
         Ok(Self { key, converter, last: None })

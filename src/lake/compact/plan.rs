@@ -172,14 +172,18 @@ fn live_bytes(file: &FileEntry) -> u64 {
     u64::try_from(u128::from(file.bytes()) * live / u128::from(rows)).unwrap_or(u64::MAX)
 }
 
-/// Files of `runs_min` foldings that all cover one key; of each folding one file.
+/// Files of `runs_min` foldings that all cover one key; of each folding one file. One walk over the files by their lowest
+/// keys, with those at hand that reach so far.
 fn deepest(files: &[Arc<FileEntry>], runs_min: usize) -> Option<Vec<Arc<FileEntry>>> {
-    files.iter().find_map(|at| {
-        let key = low(at)?;
-        let mut runs: BTreeMap<&str, &Arc<FileEntry>> = BTreeMap::new();
-        for file in files.iter().filter(|file| covers(file, key)) {
-            runs.entry(run(file)?).or_insert(file);
-        }
+    let mut sorted: Vec<&Arc<FileEntry>> = files.iter().collect();
+    sorted.sort_by(|a, b| low(a).cmp(&low(b)).then_with(|| a.add.path.cmp(&b.add.path)));
+    let mut reaching: Vec<&Arc<FileEntry>> = Vec::new();
+    sorted.into_iter().find_map(|file| {
+        let key = low(file)?;
+        reaching.retain(|before| covers(before, key));
+        reaching.push(file);
+        let runs: BTreeMap<&str, &Arc<FileEntry>> =
+            reaching.iter().filter_map(|file| Some((run(file)?, *file))).collect();
         (runs.len() >= runs_min).then(|| runs.into_values().take(runs_min).cloned().collect())
     })
 }

@@ -95,11 +95,13 @@ impl Source for Scripted {
 
     async fn read_split(
         &self,
-        _schema: &Arc<TableSchema>,
+        schema: &Arc<TableSchema>,
         _after: Option<&SplitKey>,
         _rows_max: usize,
     ) -> Result<Split, SourceError> {
-        Ok(self.splits.lock().unwrap().pop_front().expect("a split that the script has"))
+        let mut split = self.splits.lock().unwrap().pop_front().expect("a split that the script has");
+        split.rows.iter_mut().for_each(|rows| rows.schema = schema.clone());
+        Ok(split)
     }
 }
 
@@ -652,11 +654,12 @@ async fn settings_that_a_table_cannot_have_take_it_out_and_no_other() {
     let source = Scripted {
         head: 40,
         tables: vec![schema("a")],
-        splits: Mutex::new([split(30, 40, &[1, 2])].into()),
-        streams: Mutex::new([vec![boundary(30)], vec![boundary(40)]].into()),
+        splits: Mutex::new([split(40, 50, &[1, 2])].into()),
+        streams: Mutex::new([vec![boundary(40)], vec![boundary(50)]].into()),
         losses: Vec::new(),
     };
-    world.run_with(source, options).await.unwrap();
+    let outcome = world.run_with(source, options).await.unwrap();
+    assert!(outcome.tables.iter().all(|table| table.stopped.is_none()), "{outcome:?}");
     world.check("a", 2).await;
 }
 

@@ -22,8 +22,8 @@ use crate::change::{
 };
 use crate::clock::Clock;
 use crate::config::{
-    BinlogFilesConfig, CompactConfig, Job, LakeConfig, MaintainConfig, MysqlConfig, ResumeBy, RunConfig, Secret,
-    SnapshotConfig, SnapshotMode, SourceConfig, TableFilter, TableRules, TlsMode,
+    BinlogFilesConfig, CompactConfig, Job, LakeConfig, MaintainConfig, MysqlConfig, PartitionBy, ResumeBy, RunConfig,
+    Secret, SnapshotConfig, SnapshotMode, SourceConfig, TableFilter, TableRules, TableSettings, TlsMode,
 };
 use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, LoadState, SplitRecord, Work};
 use crate::maintain::{Chore, ChoreReport};
@@ -95,11 +95,13 @@ impl Source for Scripted {
 
     async fn read_split(
         &self,
-        _schema: &Arc<TableSchema>,
+        schema: &Arc<TableSchema>,
         _after: Option<&SplitKey>,
         _rows_max: usize,
     ) -> Result<Split, SourceError> {
-        Ok(self.splits.lock().unwrap().pop_front().expect("a split that the script has"))
+        let mut split = self.splits.lock().unwrap().pop_front().expect("a split that the script has");
+        split.rows.iter_mut().for_each(|rows| rows.schema = schema.clone());
+        Ok(split)
     }
 }
 
@@ -247,6 +249,10 @@ impl World {
     }
 
     async fn run_source(&self, source: Scripted, follow: bool) -> Result<RunOutcome, PipelineError> {
+        self.run_with(source, RunOptions { follow, ..RunOptions::default() }).await
+    }
+
+    async fn run_with(&self, source: Scripted, options: RunOptions) -> Result<RunOutcome, PipelineError> {
         let environment = Environment {
             source: Arc::new(source),
             lake: self.lake.clone(),
@@ -254,7 +260,7 @@ impl World {
             observer: Arc::new(Silent),
             stop: self.stop.clone(),
         };
-        run(&self.job(), RunOptions { follow, ..RunOptions::default() }, environment).await
+        run(&self.job(), options, environment).await
     }
 
     /// Runs up to `head`, giving the streams one after the other.
@@ -620,6 +626,41 @@ async fn a_row_without_a_key_in_a_first_load_takes_out_its_table() {
     let outcome = world.run_loads(20, vec![bad], vec![vec![boundary(20)]]).await.unwrap();
     assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
     assert_eq!(world.state().await.newest.end, at(20));
+}
+
+#[tokio::test]
+async fn settings_that_a_table_cannot_have_take_it_out_and_no_other() {
+    let mut world = World::new();
+    let partition_by = vec![PartitionBy::parse("v").unwrap()];
+    let settings = TableSettings { partition_by, ..TableSettings::default() };
+    world.lake = world.lake.with_rules(TableRules::uniform(settings));
+    let both = SourceEvent::Rows(batch(schema_of("b", &["id", "v"]), 20, &[1], Operation::Insert));
+    let stream = vec![
+        announce(schema("a"), 5),
+        announce(schema_of("b", &["id", "v"]), 6),
+        rows("a", 20, &[1]),
+        Step::Event(both),
+        boundary(20),
+    ];
+    let outcome = world.run(20, vec![stream]).await.unwrap();
+    let stopped = outcome.tables[0].stopped.as_ref().unwrap();
+    assert!(stopped.contains("the source has no column v; change its settings under tables"), "{stopped}");
+    assert!(outcome.tables[1].stopped.is_none(), "{outcome:?}");
+    world.check("b", 1).await;
+    // Taken out before it was made, it can be loaded once its settings are mended.
+    world.lake = world.lake.with_rules(TableRules::default());
+    world.loads = true;
+    let options = RunOptions { resnapshot: [id("a")].into(), ..RunOptions::default() };
+    let source = Scripted {
+        head: 40,
+        tables: vec![schema("a")],
+        splits: Mutex::new([split(40, 50, &[1, 2])].into()),
+        streams: Mutex::new([vec![boundary(40)], vec![boundary(50)]].into()),
+        losses: Vec::new(),
+    };
+    let outcome = world.run_with(source, options).await.unwrap();
+    assert!(outcome.tables.iter().all(|table| table.stopped.is_none()), "{outcome:?}");
+    world.check("a", 2).await;
 }
 
 /// Makes the newest commit of a table one that no reader understands.

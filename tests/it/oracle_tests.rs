@@ -54,14 +54,20 @@ async fn three_writers_at_once_end_equal() {
     }
 }
 
-/// Load, then follow while the writer writes, then stop and catch up.
-async fn check_followed(flavor: Flavor, seed: u64, source_more: &str) {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lake_without_deletion_vectors_and_with_feeds_equals_the_server_at_every_position() {
+    let tables = "tables:\n  - { match: '*.*', merge: copy_on_write, change_feed: on }\n";
+    check_followed(Flavor::Mysql, seed(7), tables).await;
+}
+
+/// Load, then follow while the writer writes, then stop and catch up. `more` is YAML for the job file's top level.
+async fn check_followed(flavor: Flavor, seed: u64, more: &str) {
     let server = Server::own(flavor, &[]);
     let mut workload = Workload::new(seed, &server).await;
     workload.create_tables().await;
     workload.run_blind(40).await;
-    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]) + source_more;
-    let job = TempJob::new(&source, SMALL_BATCHES);
+    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]);
+    let job = TempJob::new(&source, &format!("{SMALL_BATCHES}{more}"));
     job.run().expect_code(0);
     assert_lake_equals(&job.lake(), &mut workload).await;
     let follower = job.spawn(&["run", "--follow"], &[]);

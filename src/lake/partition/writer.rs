@@ -7,14 +7,20 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Arr
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use arrow::row::{RowConverter, SortField};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::spill::{Place, RowSpill};
 use super::{PartitionValues, Partitioning};
 use crate::lake::LakeError;
 use crate::lake::write::{DataWriter, NewFiles};
 
+/// Rows of a partition that count as few: their file is encoded in no time, and its upload is what takes long.
+const FEW_BYTES: usize = 1 << 20;
+/// Files of few rows that are written at the same time.
+const FILES_AT_ONCE: usize = 8;
+
 /// Divides rows by partition. Rows wait in memory, and beyond its bound on the local disk, so that each partition
-/// gets whole files and only one of them is open at a time, however many partitions a batch touches.
+/// gets whole files and only one of them is open at a time, or some small ones, however many partitions a batch touches.
 pub(in crate::lake) struct PartitionedWriter {
     partitioning: Arc<Partitioning>,
     /// The columns of the files.
@@ -36,6 +42,8 @@ type Values = Vec<Option<String>>;
 struct Group {
     spilled: Vec<Place>,
     held: Vec<RecordBatch>,
+    /// What all rows take in memory.
+    bytes: usize,
 }
 
 impl PartitionedWriter {
@@ -66,8 +74,11 @@ impl PartitionedWriter {
             let first = indices[0] as usize;
             let part = take_record_batch(&rows, &UInt32Array::from(indices)).map_err(&failed)?;
             let name = values.iter().map(|column| column.is_valid(first).then(|| column.value(first).to_string()));
-            self.held_bytes += part.get_array_memory_size();
-            self.groups.entry(name.collect()).or_default().held.push(part);
+            let group = self.groups.entry(name.collect()).or_default();
+            let bytes = part.get_array_memory_size();
+            group.bytes += bytes;
+            group.held.push(part);
+            self.held_bytes += bytes;
         }
         if self.held_bytes > self.memory_bytes { self.spill().await } else { Ok(()) }
     }
@@ -95,21 +106,32 @@ impl PartitionedWriter {
         Ok(())
     }
 
-    /// Writes the files, one partition after the other.
+    /// Writes the files, one partition after the other; those of few rows some at a time.
     pub async fn finish(mut self) -> Result<NewFiles, LakeError> {
         let mut new = NewFiles::default();
-        let names: Vec<String> = self.partitioning.names().map(str::to_string).collect();
-        for (values, group) in std::mem::take(&mut self.groups) {
-            let mut writer = (self.open)(names.iter().cloned().zip(values).collect());
-            for place in group.spilled {
-                self.write_group(&mut writer, &self.unspill(place).await?).await?;
-            }
-            for rows in group.held {
-                self.write_group(&mut writer, &rows).await?;
-            }
-            new.extend(writer.finish().await?);
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        let (few, many): (Vec<_>, Vec<_>) = groups.partition(|(_, group)| group.bytes <= FEW_BYTES);
+        for (values, group) in many {
+            new.extend(self.write_partition(values, group).await?);
+        }
+        let few = few.into_iter().map(|(values, group)| self.write_partition(values, group));
+        let mut few = stream::iter(few).buffered(FILES_AT_ONCE);
+        while let Some(files) = few.try_next().await? {
+            new.extend(files);
         }
         Ok(new)
+    }
+
+    async fn write_partition(&self, values: Values, group: Group) -> Result<NewFiles, LakeError> {
+        let names = self.partitioning.names().map(str::to_string);
+        let mut writer = (self.open)(names.zip(values).collect());
+        for place in group.spilled {
+            self.write_group(&mut writer, &self.unspill(place).await?).await?;
+        }
+        for rows in group.held {
+            self.write_group(&mut writer, &rows).await?;
+        }
+        writer.finish().await
     }
 
     async fn write_group(&self, writer: &mut DataWriter, rows: &RecordBatch) -> Result<(), LakeError> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use object_store::memory::InMemory;
 
 use super::model::texts;
-use super::upkeep::RULES;
+use super::upkeep::{RULES, fold_all};
 use super::world::{KeyKind, MODES, World, memory_lake, partitioned, tag};
 use crate::change::TableId;
 use crate::config::{MergeMode, TableRules, TableSettings};
@@ -82,6 +82,7 @@ async fn check(settings: TableSettings, kind: KeyKind, seed: u64) {
         match step {
             2 => world.truncate_and_apply(30, 70).await,
             3 => world.add_column("added", DataType::Utf8, None).await,
+            1 | 6 => _ = fold_all(&mut world, &context).await,
             5 => world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await,
             4 => {
                 world.foreign_compaction().await;

@@ -3,6 +3,7 @@
 use arrow::datatypes::{DataType, TimeUnit};
 use serde_json::{Value, json};
 
+use super::upkeep::fold_all;
 use super::world::{KeyKind, MODES, World, copy_on_write, partitioned};
 use crate::config::{MergeMode, TableSettings};
 
@@ -60,9 +61,12 @@ async fn check_switching(settings: &TableSettings, seed: u64) {
             world.compare(&format!("{context} {merge:?}")).await;
         }
         assert_eq!(has_vectors(&world), merge == MergeMode::OnRead, "{context} {merge:?}");
-        if step == 3 {
-            world.foreign_compaction().await;
+        match step {
+            1 | 2 => _ = fold_all(&mut world, &context).await,
+            3 => world.foreign_compaction().await,
+            _ => {}
         }
+        world.compare(&context).await;
     }
     assert_eq!(protocol(&world).await["minReaderVersion"], json!(3));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, StringArray};
 use arrow::datatypes::{DataType, TimeUnit};
 
+use super::upkeep::fold_all;
 use super::world::{AWKWARD, KeyKind, World, copy_on_write, memory_lake, partitioned, tag};
 use crate::change::TableId;
 use crate::config::TableRules;
@@ -22,6 +23,7 @@ async fn check(by: &[&str], kind: KeyKind, seed: u64) {
         world.compare(&context).await;
         match step {
             2 => world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await,
+            1 | 7 => _ = fold_all(&mut world, &context).await,
             3 => world.reopen().await,
             4 => world.foreign_compaction().await,
             5 => world.truncate_and_apply(40, 90).await,

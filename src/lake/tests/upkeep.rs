@@ -75,7 +75,8 @@ fn readable(commits: &BTreeMap<u64, i64>, since_ms: i64) -> Vec<u64> {
         .collect()
 }
 
-async fn fold_all(world: &mut World, context: &str) -> u64 {
+/// Compacts until there is nothing to do. Gives the rows that were written again.
+pub async fn fold_all(world: &mut World, context: &str) -> u64 {
     let rows = world.table.stats().rows;
     let mut folded = 0;
     while let Some(report) = world.table.compact(&RULES).await.unwrap() {

@@ -24,7 +24,7 @@ use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
 use crate::config::{DatePart, MergeMode, PartitionBy, TableRules, TableSettings};
 use crate::lake::write::Layout;
-use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeTable};
+use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeScan, LakeTable};
 use crate::schema::{Column, TableSchema};
 
 /// The key columns of a table; a key is made from a small number.
@@ -232,8 +232,19 @@ impl World {
     /// Compares the newest version, as the deltalake crate reads it, with the model; and the statistics with it.
     pub async fn compare(&self, context: &str) {
         let batches = self.read().await;
+        self.compare_rows(&batches, context);
+        self.compare_rows(&self.read_by_own_scan().await, &format!("{context}, by our own scan"));
+        let rows = self.model.rows.len();
+        let fresh = self.lake.open_table(&self.schema.table).await.unwrap().expect("the table was made");
+        assert_eq!(fresh.stats().rows, rows as u64, "{context}: counted rows");
+        if fresh.version() == self.table.version() {
+            assert_eq!(fresh.stats(), self.table.stats(), "{context}: state kept from commit to commit");
+        }
+    }
+
+    fn compare_rows(&self, batches: &[RecordBatch], context: &str) {
         let names: Vec<&str> = self.schema.columns.iter().map(|column| column.name.as_str()).collect();
-        self.compare_parts(&batches, context);
+        self.compare_parts(batches, context);
         let mut rows = BTreeMap::new();
         for row in batches.iter().flat_map(|batch| texts(batch, &names)) {
             let key: Vec<_> = self.schema.key.iter().map(|index| row[*index].clone()).collect();
@@ -246,11 +257,11 @@ impl World {
         let other: Vec<_> = rows.iter().filter(|(key, row)| model.get(*key) != Some(*row)).take(5).collect();
         let wanted: Vec<_> = other.iter().map(|(key, _)| model.get(*key)).collect();
         assert!(other.is_empty(), "{context}: {other:?} instead of {wanted:?}");
-        let fresh = self.lake.open_table(&self.schema.table).await.unwrap().expect("the table was made");
-        assert_eq!(fresh.stats().rows, rows.len() as u64, "{context}: counted rows");
-        if fresh.version() == self.table.version() {
-            assert_eq!(fresh.stats(), self.table.stats(), "{context}: state kept from commit to commit");
-        }
+    }
+
+    async fn read_by_own_scan(&self) -> Vec<RecordBatch> {
+        let scan = LakeScan::open(&self.lake, &self.schema.table, None).await.unwrap().expect("the table was made");
+        SessionContext::new().read_table(Arc::new(scan)).unwrap().collect().await.unwrap()
     }
 
     /// The model's rows by key; in partition columns the empty text is null.

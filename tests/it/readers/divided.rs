@@ -227,5 +227,5 @@ async fn a_job_goes_on_with_divided_tables_that_spark_has_compacted() {
         job.run().expect_code(0);
     }
     optimize();
-    job.run().expect_code(2).expect_stderr(&["beyond ASCII", "RESTORE TABLE"]);
+    job.run().expect_code(3).expect_stderr(&["beyond ASCII", "RESTORE TABLE"]);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use object_store::memory::InMemory;
 
 use super::model::texts;
-use super::upkeep::{RULES, fold_all};
+use super::upkeep::fold_all;
 use super::world::{KeyKind, MODES, World, memory_lake, partitioned, tag};
 use crate::change::TableId;
 use crate::config::{MergeMode, TableRules, TableSettings};
@@ -88,7 +88,6 @@ async fn check(settings: TableSettings, kind: KeyKind, seed: u64) {
                 world.foreign_compaction().await;
                 world.reopen().await;
             }
-            6 => while world.table.compact(&RULES).await.unwrap().is_some() {},
             _ => continue,
         }
         consumer.follow(&world, &format!("{context}, afterwards")).await;

@@ -17,16 +17,18 @@ use object_store::memory::InMemory;
 async fn check(by: &[&str], kind: KeyKind, seed: u64) {
     let settings = if seed.is_multiple_of(2) { partitioned(by) } else { copy_on_write(partitioned(by)) };
     let mut world = World::with(settings.clone(), kind, seed).await;
+    // Where each key is a partition, fewer keys do.
+    let keys = if by.iter().any(|by| by.contains("id")) { 40 } else { 90 };
     for step in 0..8 {
         let context = format!("by {by:?} {:?}, {kind:?} seed {seed} step {step}", settings.merge);
-        world.apply_random(60, 90).await;
+        world.apply_random(60, keys).await;
         world.compare(&context).await;
         match step {
             2 => world.add_column("counted", DataType::Int64, Some(Arc::new(Int64Array::from(vec![7])))).await,
             1 | 7 => _ = fold_all(&mut world, &context).await,
             3 => world.reopen().await,
             4 => world.foreign_compaction().await,
-            5 => world.truncate_and_apply(40, 90).await,
+            5 => world.truncate_and_apply(40, keys).await,
             6 => world.add_column("named", DataType::Utf8, Some(Arc::new(StringArray::from(vec!["new"])))).await,
             _ => continue,
         }
@@ -85,14 +87,14 @@ async fn a_batch_of_many_partitions_goes_through_the_disk() {
     let lake = memory_lake(Arc::new(InMemory::new())).with_memory(64 << 10);
     let lake = lake.with_rules(TableRules::uniform(partitioned(&["id"])));
     let mut world = World::new(lake, TableId::new("shop", "orders"), KeyKind::Text, 46).await;
-    let ids: Vec<u32> = (0..1_500).collect();
+    let ids: Vec<u32> = (0..500).collect();
     world.apply_ids(&ids, &[]).await;
-    assert_eq!(world.table.stats().files, 1_500);
+    assert_eq!(world.table.stats().files, 500);
     world.compare("one row in each partition").await;
     let lake = memory_lake(Arc::new(InMemory::new())).with_memory(64 << 10);
     let lake = lake.with_rules(TableRules::uniform(partitioned(&["region"])));
     let mut world = World::new(lake, TableId::new("shop", "orders"), KeyKind::Long, 47).await;
-    let ids: Vec<u32> = (0..70_000).collect();
+    let ids: Vec<u32> = (0..8_000).collect();
     world.apply_ids(&ids, &[]).await;
     world.compare("many rows in each partition").await;
 }

@@ -39,13 +39,12 @@ pub(super) struct Layout {
 /// by, and that bound what the writer holds until one is complete; pages in which a key is soon found.
 pub(super) const LAYOUT: Layout =
     Layout { file_bytes: 256 << 20, row_group_rows: 1 << 20, row_group_bytes: 32 << 20, page_rows: 8_192 };
-/// Rows of a page of key columns: of a batch of random keys each one costs a page. Whole numbers are decoded in no time,
-/// so that larger pages do, and the index of the pages is smaller.
-const KEY_PAGE_ROWS_WHOLE: usize = 1_024;
-const KEY_PAGE_ROWS_OTHER: usize = 256;
-/// A page of key columns ends as soon as the Parquet writer looks at its size, which is each time that it has taken
-/// the rows of a page.
-const KEY_PAGE_BYTES: usize = 1;
+/// The Parquet writer looks at its limits each time it has taken this many rows.
+const WRITE_ROWS: usize = 1_024;
+/// Bytes of a page of a key column, for each random key of a batch costs the reading of one. Whole numbers are decoded
+/// in no time, and in order take next to no room: their pages end as soon as the writer can end one (some hundred rows).
+const KEY_PAGE_BYTES: usize = 8 << 10;
+const WHOLE_KEY_PAGE_BYTES: usize = 1;
 /// How many of the keys that a row group lacks its Bloom filter lets through: at one in a hundred it takes ten bits a key.
 const FILTER_FALSE_RATE: f64 = 0.01;
 /// One part of an upload; smaller files go in one request.
@@ -209,15 +208,15 @@ fn properties(
         .set_max_row_group_row_count(Some(layout.row_group_rows))
         .set_max_row_group_bytes(Some(layout.row_group_bytes))
         .set_data_page_row_count_limit(layout.page_rows)
-        .set_write_batch_size(layout.page_rows.min(key_page_rows(schema, key)))
+        .set_write_batch_size(layout.page_rows.min(WRITE_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for name in key.iter().filter(|name| schema.field_with_name(name).is_ok()) {
         let column = ColumnPath::new(vec![name.clone()]);
+        let whole = schema.field_with_name(name).is_ok_and(|field| is_whole_number(field.data_type()));
         builder = builder
             .set_column_statistics_enabled(column.clone(), EnabledStatistics::Page)
-            .set_column_data_page_size_limit(column.clone(), KEY_PAGE_BYTES)
+            .set_column_data_page_size_limit(column.clone(), if whole { WHOLE_KEY_PAGE_BYTES } else { KEY_PAGE_BYTES })
             .set_column_dictionary_enabled(column.clone(), false);
-        let whole = schema.field_with_name(name).is_ok_and(|field| is_whole_number(field.data_type()));
         if whole {
             builder = builder
                 .set_column_encoding(column.clone(), Encoding::DELTA_BINARY_PACKED)
@@ -240,12 +239,6 @@ fn filtered_column(schema: &SchemaRef, key: &[String]) -> Option<ColumnPath> {
     let [name] = key else { return None };
     let data_type = schema.field_with_name(name).ok()?.data_type();
     matches!(data_type, DataType::Utf8 | DataType::Binary).then(|| ColumnPath::new(vec![name.clone()]))
-}
-
-/// Rows of a page of the key columns, which end their pages together.
-fn key_page_rows(schema: &SchemaRef, key: &[String]) -> usize {
-    let mut types = key.iter().filter_map(|name| Some(schema.field_with_name(name).ok()?.data_type()));
-    if types.all(is_whole_number) { KEY_PAGE_ROWS_WHOLE } else { KEY_PAGE_ROWS_OTHER }
 }
 
 fn is_whole_number(data_type: &DataType) -> bool {
@@ -302,5 +295,51 @@ impl ColumnMap {
         };
         let columns = self.positions.iter().enumerate().map(column).collect();
         RecordBatch::try_new(self.schema.clone(), columns).map_err(&failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, StringArray};
+    use arrow::datatypes::{Field, Schema};
+    use object_store::memory::InMemory;
+    use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+
+    use super::*;
+
+    const ROWS: i64 = 100_000;
+
+    async fn written(key: ArrayRef) -> ParquetMetaData {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let note: ArrayRef = Arc::new((0..ROWS).map(|row| Some(format!("note {row}"))).collect::<StringArray>());
+        let fields = [("id", &key), ("note", &note)];
+        let fields = fields.map(|(name, array)| Field::new(name, array.data_type().clone(), true));
+        let schema: SchemaRef = Arc::new(Schema::new(fields.to_vec()));
+        let table = TableId::new("shop", "orders");
+        let mut writer = DataWriter::new(table, store.clone(), schema.clone(), vec!["id".into()], LAYOUT);
+        writer.write(&RecordBatch::try_new(schema, vec![key, note]).unwrap()).await.unwrap();
+        let new = writer.finish().await.unwrap();
+        let bytes = store.get(&Path::from(new.adds[0].path.as_str())).await.unwrap().bytes().await.unwrap();
+        let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
+        reader.parse_and_finish(&bytes).unwrap()
+    }
+
+    /// Rows per page of both columns on average, and the bytes of the key's filter.
+    fn layout(metadata: &ParquetMetaData) -> (i64, i64, Option<i32>) {
+        assert_eq!(metadata.num_row_groups(), 1);
+        let pages = |column: usize| metadata.offset_index().unwrap()[0][column].page_locations().len();
+        let per_page = |column| ROWS / i64::try_from(pages(column)).unwrap();
+        (per_page(0), per_page(1), metadata.row_group(0).column(0).bloom_filter_length())
+    }
+
+    #[tokio::test]
+    async fn key_columns_have_small_pages_and_texts_a_filter() {
+        let (key, note, filter) = layout(&written(Arc::new((0..ROWS).collect::<Int64Array>())).await);
+        assert!((200..=1_100).contains(&key) && note > 7_000 && filter.is_none(), "{key} {note} {filter:?}");
+        let uuids = (0..ROWS).map(|row| Some(format!("{row:08}-0000-4000-8000-000000000000"))).collect::<StringArray>();
+        let (key, note, filter) = layout(&written(Arc::new(uuids)).await);
+        assert!((150..=300).contains(&key) && note > 7_000, "{key} {note}");
+        // Ten bits a key, rounded up to a power of two.
+        assert!(filter.is_some_and(|bytes| (125_000..=300_000).contains(&bytes)), "{filter:?}");
     }
 }

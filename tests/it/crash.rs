@@ -8,16 +8,8 @@ use alluvium::failpoint;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{Flavor, Outcome, SMALL_BATCHES, Server, TempJob};
+use crate::harness::{BUSY_UPKEEP, Flavor, Outcome, Server, TempJob};
 use crate::oracle::{Workload, assert_lake_equals, assert_versions, seed};
-
-/// Small batches, and upkeep at each end of a run and between the batches of one that follows: steps of it are among
-/// those that kill.
-fn small_batches_and_upkeep() -> String {
-    let upkeep = "maintain:\n  compact: { every: 1s, small_files: 2, deleted_percent: 5 }\n  vacuum: { every: 1s }\n  \
-                  checkpoint: { versions: 3 }\n";
-    format!("{SMALL_BATCHES}{upkeep}")
-}
 
 /// What `std::process::abort` ends a process with.
 const SIGABRT: i32 = 6;
@@ -46,7 +38,7 @@ async fn a_crash_during_the_first_load_loses_nothing() {
     workload.run_blind(80).await;
     let source = TempJob::live_source(&server, "root", &[&workload.pattern()]) + "  snapshot: { split_rows: 15 }\n";
     for step in failpoint::ALL {
-        let job = TempJob::new(&source, &small_batches_and_upkeep());
+        let job = TempJob::new(&source, BUSY_UPKEEP);
         for times in [1, 2, 5] {
             run_armed(&job, step, times);
             workload.run_blind(4).await;
@@ -69,7 +61,7 @@ async fn check_every_step(flavor: Flavor, times: u32, seed: u64) {
     let mut workload = Workload::new(seed, &server).await;
     workload.create_tables().await;
     workload.run_blind(40).await;
-    let job = TempJob::live(&server, &[&workload.pattern()], &small_batches_and_upkeep());
+    let job = TempJob::live(&server, &[&workload.pattern()], BUSY_UPKEEP);
     job.run().expect_code(0);
     let (mut recorded, mut not_reached) = (Vec::new(), Vec::new());
     for step in failpoint::ALL {
@@ -92,7 +84,7 @@ async fn check_random_kills(flavor: Flavor, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     workload.create_tables().await;
     workload.run_blind(40).await;
-    let job = TempJob::live(&server, &[&workload.pattern()], &small_batches_and_upkeep());
+    let job = TempJob::live(&server, &[&workload.pattern()], BUSY_UPKEEP);
     job.run().expect_code(0);
     let mut recorded = Vec::new();
     for _ in 0..8 {

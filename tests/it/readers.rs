@@ -167,6 +167,36 @@ async fn check(engine: &Engine) {
     }
 }
 
+/// What was folded, clustered and vacuumed, read from its checkpoint.
+async fn check_upkept(engine: &Engine) {
+    let more = "run: { batch: { rows: 7, seconds: 60 } }\nmaintain: off\n\
+                tables: [{ match: warehouse.stock, cluster_by: [site, sku] }]\n";
+    let job = TempJob::files(&demo_files("warehouse"), &["warehouse.*"], more);
+    job.run().expect_code(0);
+    let folded = job.verb(&["maintain", "--now", "compact"]).expect_code(0).stdout;
+    assert!(folded.contains("warehouse.stock: compact: ") && folded.contains(" rewritten as "), "{folded}");
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let short = ["--retention", "1s", "--allow-short-retention"];
+    job.verb(&[&["maintain", "--now", "vacuum"], &short[..]].concat()).expect_code(0);
+    job.verb(&["maintain", "--now", "checkpoint"]).expect_code(0);
+    let wanted: Vec<Content> = WAREHOUSE.iter().map(|(table, key)| expected("warehouse", table, key)).collect();
+    let folders = WAREHOUSE.iter().map(|(table, _)| job.lake().table_folder("warehouse", table));
+    let asked: Vec<_> = folders.zip(&wanted).map(|(folder, wanted)| (folder, None, wanted.key.clone())).collect();
+    for (found, wanted) in engine.read(&asked).iter().zip(&wanted) {
+        assert_same(&format!("upkept, by {}", engine.argument), found, wanted);
+    }
+}
+
+#[tokio::test]
+async fn duckdb_reads_tables_after_their_upkeep() {
+    check_upkept(&Engine::duckdb()).await;
+}
+
+#[tokio::test]
+async fn spark_reads_tables_after_their_upkeep() {
+    check_upkept(&Engine::spark()).await;
+}
+
 /// The comparison proves nothing of deletion vectors and added columns unless the table has them.
 fn check_is_no_plain_table(folder: &Path) {
     let log = std::fs::read_dir(folder.join("_delta_log")).unwrap().map(|entry| entry.unwrap().path());

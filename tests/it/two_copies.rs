@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Flavor, SMALL_BATCHES, Server, TempJob};
+use crate::harness::{BUSY_UPKEEP, Flavor, Server, TempJob};
 use crate::oracle::{Workload, assert_lake_equals, seed};
 
 /// The loser finds out at its next batch, which is at most a second old.
@@ -14,7 +14,7 @@ async fn of_two_copies_of_a_job_one_stops_and_the_lake_stays_right() {
     let mut workload = Workload::new(seed(21), server).await;
     workload.create_tables().await;
     workload.run_blind(20).await;
-    let job = TempJob::live(server, &[&workload.pattern()], SMALL_BATCHES);
+    let job = TempJob::live(server, &[&workload.pattern()], BUSY_UPKEEP);
     job.run().expect_code(0);
     let mut copies = vec![job.spawn(&["run", "--follow"], &[]), job.spawn(&["run", "--follow"], &[])];
     let started = Instant::now();
@@ -40,7 +40,7 @@ async fn two_copies_that_catch_up_at_once_leave_the_lake_right() {
     let server = Server::shared(Flavor::Mariadb);
     let mut workload = Workload::new(seed(22), server).await;
     workload.create_tables().await;
-    let job = TempJob::live(server, &[&workload.pattern()], SMALL_BATCHES);
+    let job = TempJob::live(server, &[&workload.pattern()], BUSY_UPKEEP);
     for _ in 0..4 {
         workload.run_blind(25).await;
         let copies = [job.spawn(&["run"], &[]), job.spawn(&["run"], &[])];

@@ -141,7 +141,7 @@ impl CompactRules {
             let (mut level, mut bytes) = (0, LEVEL_BYTES);
             while file.bytes() >= bytes {
                 level += 1;
-                bytes = bytes.saturating_mul(self.small_files as u64);
+                bytes = bytes.saturating_mul(self.small_files.max(2) as u64);
             }
             level
         })

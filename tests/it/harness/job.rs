@@ -21,6 +21,10 @@ const RUN_TIME_MAX: Duration = Duration::from_secs(180);
 /// Small batches, so that a short test passes the steps of a batch many times.
 pub const SMALL_BATCHES: &str = "run:\n  memory: 256MiB\n  batch: { rows: 40, seconds: 1 }\n";
 
+/// Small batches, and upkeep at each end of a run and between the batches of one that follows.
+pub const BUSY_UPKEEP: &str = "run:\n  memory: 256MiB\n  batch: { rows: 40, seconds: 1 }\nmaintain:\n  \
+    compact: { every: 1s, small_files: 2, deleted_percent: 5 }\n  vacuum: { every: 1s }\n  checkpoint: { versions: 3 }\n";
+
 /// A job file with a lake beside it.
 pub struct TempJob {
     folder: TempDir,

@@ -14,7 +14,7 @@ mod service;
 mod source;
 
 pub use content::{Content, assert_same};
-pub use job::{Outcome, SMALL_BATCHES, TempJob};
+pub use job::{BUSY_UPKEEP, Outcome, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader};
 pub use server::{Flavor, PASSWORD, Server};
 pub use service::Service;

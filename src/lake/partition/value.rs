@@ -86,7 +86,7 @@ mod tests {
             let wanted = values.slice(row, 1);
             let again = parse(*text, values.data_type()).unwrap();
             let is_empty_text =
-                wanted.as_string_opt::<i32>().is_some_and(|text| text.is_valid(0) && text.value(0) == "");
+                wanted.as_string_opt::<i32>().is_some_and(|text| text.is_valid(0) && text.value(0).is_empty());
             assert!(again == wanted || is_empty_text, "{text:?}");
         }
     }

@@ -132,8 +132,8 @@ async fn what_cannot_divide_a_table_is_told_when_it_is_made() {
     )
     .await;
     check_refused(&["day(name)"], &[id.clone(), ("name", DataType::Utf8)], "column name is Utf8, not a date").await;
-    check_refused(&["gone"], &[id.clone()], "the source has no column gone").await;
-    check_refused(&["id"], &[id.clone()], "a table needs a column beside its partition columns").await;
+    check_refused(&["gone"], std::slice::from_ref(&id), "the source has no column gone").await;
+    check_refused(&["id"], std::slice::from_ref(&id), "a table needs a column beside its partition columns").await;
     check_refused(&["name", "NAME"], &[id.clone(), ("name", DataType::Utf8)], "name is named twice").await;
     let at = ("at", DataType::Timestamp(TimeUnit::Microsecond, None));
     check_refused(

@@ -179,7 +179,6 @@ async fn a_doubled_key_is_an_error_that_names_its_column() {
 
 /// The same changes to a table whose rows are located with all short cuts, and to one that reads every key.
 async fn check_short_cuts(kind: KeyKind, seed: u64) {
-    println!("{kind:?} seed {seed}");
     let orders = TableId::new("shop", "orders");
     let lake = || memory_lake(Arc::new(InMemory::new()));
     let mut quick = World::new(lake(), orders.clone(), kind, seed).await;

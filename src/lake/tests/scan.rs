@@ -96,7 +96,7 @@ impl Queries {
             KeyKind::LongText => format!("'{}{id}'", "ä".repeat(35)),
             KeyKind::Decimal => format!("cast({id}00000000000000000 as decimal(20, 0))"),
             KeyKind::TextAndLong => format!("'k{}'", id % 10),
-            other => unimplemented!("{other:?}"),
+            other => panic!("no literal of {other:?} is known"),
         }
     }
 

@@ -1,8 +1,13 @@
 //! Queries of a table of 1,000,000 rows after 1,000 micro-batches (a first load of half of the rows; then in each batch 500
 //! new rows, 250 changes of rows of the last batches and 250 of any row of the first load, so that small files span
-//! most keys), read by our own scan and by the deltalake crate's, and the same rows freshly written into one table by our
-//! writer. Each query runs in a plan of its own over tables that are open; its first run, before which nothing of the
-//! files has been read, is told apart. The answers of all are compared.
+//! most keys), in three states:
+//! - `unattended`: nothing but the batches;
+//! - `followed`: with the upkeep that is due after each batch, as a job leaves it;
+//! - `maintained`: the same after all that is left to do.
+//!
+//! They are read by our own scan and, the first two, by the deltalake crate's; beside them the same rows freshly written
+//! into one table by our writer. Each query runs in a plan of its own over tables that are open; its first run, before
+//! which nothing of the files has been read, is told apart. The answers of all are compared.
 //!
 //! `SCAN_ROWS=100000 SCAN_BATCHES=100` makes a smaller table.
 
@@ -16,7 +21,7 @@ use std::time::Instant;
 use alluvium::batch::KeyedChanges;
 use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitOutcome, CommitTag, Lake, LakeScan, LakeTable};
+use alluvium::lake::{CommitOutcome, CommitTag, CompactRules, Lake, LakeScan, LakeTable};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{
     ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -29,6 +34,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 const REPEATS: usize = 5;
+/// What the job file's defaults come to.
+const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20 };
 /// The deltalake crate's reader holds one of these for each deletion vector while it waits for another: with the 512 that
 /// a runtime usually has, it never ends on a table of more vectors.
 const BLOCKING_THREADS: usize = 4_096;
@@ -82,30 +89,65 @@ fn main() {
 async fn compare(sizes: &Sizes) {
     let folder = tempfile::tempdir().unwrap();
     let schema = Arc::new(schema());
-    let start = Instant::now();
-    let lake = changed_table(&folder.path().join("changed"), &schema, sizes).await;
-    println!("{} batches applied in {:.1} s", sizes.batches, start.elapsed().as_secs_f64());
-    let fresh_lake = fresh_table(&folder.path().join("fresh"), &schema, &lake).await;
-    let (mut worst_peer, mut worst_fresh) = (f64::INFINITY, 0.0_f64);
-    for (name, sql) in queries(sizes) {
-        let ours = measure(|| open_ours(&lake), &sql).await;
-        let peer = measure(|| open_peer(&lake), &sql).await;
-        let fresh = measure(|| open_ours(&fresh_lake), &sql).await;
-        assert_eq!(ours.answer, peer.answer, "{name}");
-        assert_eq!(ours.answer, fresh.answer, "{name}");
-        let (ratio, over_fresh) = (peer.again_ms / ours.again_ms, ours.again_ms / fresh.again_ms);
-        println!(
-            "bench name=scan query={name} ratio={ratio:.1} fresh={over_fresh:.2} ours_ms={:.1} peer_ms={:.1} \
-             fresh_ms={:.1} first_ours_ms={:.1} first_peer_ms={:.1} first_fresh_ms={:.1}",
-            ours.again_ms, peer.again_ms, fresh.again_ms, ours.first_ms, peer.first_ms, fresh.first_ms
-        );
-        worst_peer = worst_peer.min(ratio);
-        worst_fresh = worst_fresh.max(over_fresh);
+    let unattended = changed_table(&folder.path().join("unattended"), &schema, sizes, false).await;
+    let followed = changed_table(&folder.path().join("followed"), &schema, sizes, true).await;
+    let fresh = fresh_table(&folder.path().join("fresh"), &schema, &followed).await;
+    let of_fresh = measure_all(&fresh, Reader::Ours, sizes).await;
+    let mut worst = [f64::INFINITY, 0.0];
+    for (state, lake) in [("unattended", &unattended), ("followed", &followed)] {
+        let ours = measure_all(lake, Reader::Ours, sizes).await;
+        let peer = measure_all(lake, Reader::Peer, sizes).await;
+        for (query, ((ours, peer), fresh)) in ours.iter().zip(&peer).zip(&of_fresh).enumerate() {
+            assert!(ours.answer == peer.answer && ours.answer == fresh.answer, "{state}: query {query}");
+            let (ratio, over_fresh) = (peer.again_ms / ours.again_ms, ours.again_ms / fresh.again_ms);
+            print_query(state, queries(sizes)[query].0, ours, fresh, &format!("ratio={ratio:.1} "), peer.again_ms);
+            if state == "followed" {
+                worst = [worst[0].min(ratio), worst[1].max(over_fresh)];
+            }
+        }
     }
+    let mut table = followed.open_table(&table_id()).await.unwrap().unwrap();
+    while table.compact(&RULES).await.unwrap().is_some() {}
+    println!("maintained: {:?}", table.stats());
+    let mut maintained = 0.0_f64;
+    for (query, (ours, fresh)) in measure_all(&followed, Reader::Ours, sizes).await.iter().zip(&of_fresh).enumerate() {
+        assert_eq!(ours.answer, fresh.answer, "maintained: query {query}");
+        print_query("maintained", queries(sizes)[query].0, ours, fresh, "", 0.0);
+        maintained = maintained.max(ours.again_ms / fresh.again_ms);
+    }
+    let [ratio, over_fresh] = worst;
     println!(
-        "bench name=scan ratio={worst_peer:.1} fresh={worst_fresh:.2} rows={} batches={}",
+        "bench name=scan ratio={ratio:.1} fresh={over_fresh:.2} maintained={maintained:.2} rows={} batches={}",
         sizes.rows, sizes.batches
     );
+}
+
+fn print_query(state: &str, query: &str, ours: &Measured, fresh: &Measured, ratio: &str, peer_ms: f64) {
+    println!(
+        "{state} {query}: {ratio}fresh={:.2} ours_ms={:.1} peer_ms={peer_ms:.1} fresh_ms={:.1} first_ours_ms={:.1} first_fresh_ms={:.1}",
+        ours.again_ms / fresh.again_ms,
+        ours.again_ms,
+        fresh.again_ms,
+        ours.first_ms,
+        fresh.first_ms
+    );
+}
+
+#[derive(Clone, Copy)]
+enum Reader {
+    Ours,
+    Peer,
+}
+
+async fn measure_all(lake: &Lake, reader: Reader, sizes: &Sizes) -> Vec<Measured> {
+    let mut measured = Vec::new();
+    for (_, sql) in queries(sizes) {
+        measured.push(match reader {
+            Reader::Ours => measure(|| open_ours(lake), &sql).await,
+            Reader::Peer => measure(|| open_peer(lake), &sql).await,
+        });
+    }
+    measured
 }
 
 struct Measured {
@@ -200,7 +242,8 @@ fn lake_in(folder: &Path) -> Lake {
     Lake::open(&config).unwrap()
 }
 
-async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes) -> Lake {
+async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes, upkeep: bool) -> Lake {
+    let start = Instant::now();
     let lake = lake_in(folder);
     let mut table = lake.create_table(schema, &CommitTag::default()).await.unwrap();
     let mut random = StdRng::seed_from_u64(1);
@@ -215,8 +258,11 @@ async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes) 
         next += inserts;
         let ids: Vec<i64> = ids.into_iter().collect();
         upsert(&mut table, schema, rows(schema, &ids, batch), batch).await;
+        if upkeep && table.compaction_due(&RULES).is_some() {
+            table.compact(&RULES).await.unwrap();
+        }
     }
-    println!("{:?}", table.stats());
+    println!("upkeep {upkeep}: {:?}, {:.1} s", table.stats(), start.elapsed().as_secs_f64());
     lake
 }
 

@@ -1,17 +1,18 @@
 //! The whole of a job on a lake in a real S3 store: conditional puts, restarts and a second copy included.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use alluvium::failpoint;
 use futures::TryStreamExt;
-use object_store::ObjectStore;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::demo::{SHOP, check_demo_lake, demo_files};
-use crate::harness::{LakeReader, Outcome, Service, TempJob};
+use crate::harness::{Content, LakeReader, Outcome, Service, TempJob, assert_same};
 
 /// The keys that `tests/servers/s3.sh` gives.
 const KEY_ID: &str = "alluvium";
@@ -89,6 +90,37 @@ async fn a_wrong_key_is_told_at_once_and_the_secret_is_not() {
     assert!(!printed.contains("not-the-secret") && !printed.contains("starting over"), "{printed}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn upkeep_on_s3_folds_files_and_deletes_those_that_no_version_needs() {
+    let settings = "run: { batch: { rows: 100, seconds: 60 } }\n\
+                    maintain: { compact: { every: 1s, small_files: 2 }, vacuum: off, log: off }\n";
+    let lake = S3Lake::new();
+    lake.write(1, settings);
+    lake.job.run().expect_code(0);
+    assert!(lake.log_contains("orders", "\"operation\":\"OPTIMIZE\"").await, "nothing was compacted");
+    // No version but the newest is needed after that.
+    std::thread::sleep(Duration::from_millis(2_200));
+    let (before, rows) = (lake.tables().await, lake.rows().await);
+    let planned = lake.vacuum(&["--dry-run"]);
+    assert_eq!(lake.tables().await, before, "a dry run deletes nothing");
+    let deleted = lake.vacuum(&[]);
+    assert_eq!(deleted, planned);
+    let after = lake.tables().await;
+    let gone: BTreeSet<&String> = before.keys().filter(|path| !after.contains_key(*path)).collect();
+    assert!(gone.iter().all(|path| !path.contains("/_delta_log/")), "{gone:#?}");
+    assert!(after.iter().all(|(path, tag)| before.get(path) == Some(tag)), "a vacuum writes nothing to a table");
+    assert!(deleted > 0 && gone.len() as u64 == deleted, "{deleted} files were told, and these are gone: {gone:#?}");
+    assert_eq!(lake.vacuum(&[]), 0);
+    lake.job.verb(&["maintain", "--now", "checkpoint"]).expect_code(0);
+    for (found, wanted) in lake.rows().await.iter().zip(&rows) {
+        assert_same("a table after the upkeep", found, wanted);
+    }
+    // The job goes on with what is left.
+    lake.write(2, settings);
+    lake.job.run().expect_code(0);
+    check_demo_lake(&lake.reader(), "shop", &SHOP).await;
+}
+
 /// A job that replays the shop to a prefix of its own.
 struct S3Lake {
     job: TempJob,
@@ -101,15 +133,30 @@ impl S3Lake {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("demo-{}", COUNT.fetch_add(1, Ordering::SeqCst));
         let endpoint = format!("http://127.0.0.1:{}", Service::s3().port);
-        let source = TempJob::files_source(&demo_files("shop"), &["shop.*"]);
-        let mut job = TempJob::new(&source, "");
+        let mut job = TempJob::files(&demo_files("shop"), &["shop.*"], "");
+        job.set_env(SECRET_VARIABLE, SECRET);
+        let lake = Self { job, prefix, endpoint };
+        lake.write(2, "run: { batch: { rows: 100, seconds: 60 } }\n");
+        lake
+    }
+
+    /// Writes the job file, for the first so many of the shop's binlog files.
+    fn write(&self, files: usize, more: &str) {
+        let Self { prefix, endpoint, .. } = self;
+        let source = TempJob::files_source(&demo_files("shop")[..files], &["shop.*"]);
         let section = format!(
             "lake:\n  path: s3://lake/{prefix}\n  options:\n    aws_endpoint: {endpoint}\n    aws_allow_http: \"true\"\n    \
              aws_region: us-east-1\n    aws_access_key_id: {KEY_ID}\n    aws_secret_access_key: ${{{SECRET_VARIABLE}}}\n"
         );
-        job.write_with_lake(&source, &section, "run: { batch: { rows: 100, seconds: 60 } }\n");
-        job.set_env(SECRET_VARIABLE, SECRET);
-        Self { job, prefix, endpoint }
+        self.job.write_with_lake(&source, &section, more);
+    }
+
+    /// Vacuums all tables and gives the number of files that were deleted, or would be.
+    fn vacuum(&self, more: &[&str]) -> u64 {
+        let now = ["maintain", "--json", "--now", "vacuum", "--retention", "1s", "--allow-short-retention"];
+        let reports = self.job.verb(&[&now, more].concat()).expect_code(0).stdout;
+        let report = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        reports.lines().map(|line| report(line)["files_before"].as_u64().unwrap()).sum()
     }
 
     fn reader(&self) -> LakeReader {
@@ -124,9 +171,18 @@ impl S3Lake {
         LakeReader::on_s3(&format!("s3://lake/{}/", self.prefix), HashMap::from(options))
     }
 
-    /// All objects of the lake with their tags: equal exactly when nothing was written or removed.
-    async fn objects(&self) -> BTreeMap<String, Option<String>> {
-        let store = AmazonS3Builder::new()
+    /// All rows of the shop's tables.
+    async fn rows(&self) -> Vec<Content> {
+        let (reader, mut rows) = (self.reader(), Vec::new());
+        for (table, key) in SHOP {
+            let key: Vec<String> = key.iter().map(|name| name.to_string()).collect();
+            rows.push(reader.content("shop", table, &key, None).await);
+        }
+        rows
+    }
+
+    fn store(&self) -> AmazonS3 {
+        AmazonS3Builder::new()
             .with_endpoint(&self.endpoint)
             .with_allow_http(true)
             .with_region("us-east-1")
@@ -134,8 +190,32 @@ impl S3Lake {
             .with_access_key_id(KEY_ID)
             .with_secret_access_key(SECRET)
             .build()
-            .unwrap();
-        let objects: Vec<_> = store.list(Some(&Path::from(self.prefix.as_str()))).try_collect().await.unwrap();
+            .unwrap()
+    }
+
+    /// All objects of the lake with their tags: equal exactly when nothing was written or removed.
+    async fn objects(&self) -> BTreeMap<String, Option<String>> {
+        let prefix = Path::from(self.prefix.as_str());
+        let objects: Vec<_> = self.store().list(Some(&prefix)).try_collect().await.unwrap();
         objects.into_iter().map(|object| (object.location.to_string(), object.e_tag)).collect()
+    }
+
+    /// The objects of tables.
+    async fn tables(&self) -> BTreeMap<String, Option<String>> {
+        let mut objects = self.objects().await;
+        objects.retain(|path, _| !path.contains("/_alluvium/"));
+        objects
+    }
+
+    /// Whether a commit of a table of the shop has such a part.
+    async fn log_contains(&self, table: &str, part: &str) -> bool {
+        let (store, prefix) = (self.store(), format!("{}/shop/{table}/_delta_log/", self.prefix));
+        for path in self.objects().await.keys().filter(|path| path.starts_with(&prefix) && path.ends_with(".json")) {
+            let commit = store.get(&Path::from(path.as_str())).await.unwrap().bytes().await.unwrap();
+            if String::from_utf8_lossy(&commit).contains(part) {
+                return true;
+            }
+        }
+        false
     }
 }

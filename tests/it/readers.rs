@@ -1,4 +1,5 @@
-//! Engines of others read the tables: DuckDB, and Spark with Delta Lake's own implementation.
+//! Engines of others read the tables: DuckDB, the Python packages of deltalake and polars, and Spark with Delta Lake's own
+//! implementation. Spark writes to them too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,11 @@ use crate::harness::{Content, Flavor, Server, Service, TempJob, assert_same};
 use crate::oracle::{Workload, assert_lake_equals, seed};
 
 mod divided;
+mod states;
+mod writes;
+
+/// A table as an engine is asked for it: its folder, its version (`None` is the newest) and its key.
+type Asked = (PathBuf, Option<u64>, Vec<String>);
 
 /// An engine and how `tests/scripts/read_delta.py` is asked for it.
 struct Engine {
@@ -23,35 +29,54 @@ impl Engine {
         Self { environment: "duckdb-venv", argument: "duckdb".to_string() }
     }
 
+    /// The deltalake package for Python, by SQL.
+    fn deltalake() -> Self {
+        Self { environment: "delta-venv", argument: "deltalake".to_string() }
+    }
+
+    /// The same package, by pyarrow: without deletion vectors.
+    fn pyarrow() -> Self {
+        Self { environment: "delta-venv", argument: "pyarrow".to_string() }
+    }
+
+    /// Polars by `scan_delta`, and by the deltalake package where a table is divided.
+    fn polars() -> Self {
+        Self { environment: "delta-venv", argument: "polars".to_string() }
+    }
+
+    /// Polars by `scan_delta` alone.
+    fn polars_scan_delta() -> Self {
+        Self { environment: "delta-venv", argument: "polars:scan_delta".to_string() }
+    }
+
     fn spark() -> Self {
         Self { environment: "spark-venv", argument: format!("spark:{}", Service::spark().port) }
     }
 
-    /// Tables as the engine gives them. A table is its folder, its version and its key.
-    fn read(&self, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
-        let name = |folder: &Path, version: Option<u64>| match version {
+    /// Tables as the engine gives them.
+    fn read(&self, tables: &[Asked]) -> Vec<Content> {
+        self.contents(&[], tables)
+    }
+
+    /// The rows of tables for which an SQL condition holds.
+    fn read_where(&self, condition: &str, tables: &[Asked]) -> Vec<Content> {
+        self.contents(&["--where", condition], tables)
+    }
+
+    /// The change data feeds of tables; the key of each is the table's, and the version and type of the change.
+    fn read_changes(&self, tables: &[Asked]) -> Vec<Content> {
+        let more = ["_commit_version".to_string(), "_change_type".to_string()];
+        let with = |(folder, version, key): &Asked| (folder.clone(), *version, [&key[..], &more].concat());
+        self.contents(&["--changes"], &tables.iter().map(with).collect::<Vec<_>>())
+    }
+
+    fn contents(&self, options: &[&str], tables: &[Asked]) -> Vec<Content> {
+        let name = |(folder, version, _): &Asked| match version {
             Some(version) => format!("{}@{version}", folder.display()),
             None => folder.display().to_string(),
         };
-        let arguments = tables.iter().map(|(folder, version, _)| name(folder, *version)).collect();
-        self.contents(arguments, tables)
-    }
-
-    /// The rows of one table for which an SQL condition holds.
-    fn read_where(&self, condition: &str, folder: &Path, key: &[String]) -> Content {
-        let arguments = vec!["--where".to_string(), condition.to_string(), folder.display().to_string()];
-        self.contents(arguments, &[(folder.to_path_buf(), None, key.to_vec())]).remove(0)
-    }
-
-    /// The change data feed of one table; its key is the table's, and the version and type of the change.
-    fn read_changes(&self, folder: &Path, key: &[String]) -> Content {
-        let key = [key, &["_commit_version".to_string(), "_change_type".to_string()]].concat();
-        let arguments = vec!["--changes".to_string(), folder.display().to_string()];
-        self.contents(arguments, &[(folder.to_path_buf(), None, key)]).remove(0)
-    }
-
-    fn contents(&self, arguments: Vec<String>, tables: &[(PathBuf, Option<u64>, Vec<String>)]) -> Vec<Content> {
-        let stdout = self.script(arguments);
+        let options = options.iter().map(|option| option.to_string());
+        let stdout = self.script(options.chain(tables.iter().map(name)).collect());
         let contents: Vec<Content> = stdout
             .lines()
             .zip(tables)
@@ -63,7 +88,16 @@ impl Engine {
         contents
     }
 
-    /// What `read_delta.py` prints.
+    /// Lets the engine run SQL statements.
+    fn run(&self, statements: Vec<String>) {
+        self.script([vec!["--run".to_string()], statements].concat());
+    }
+
+    fn optimize(&self, folders: &[String]) {
+        self.run(folders.iter().map(|folder| format!("OPTIMIZE delta.`{folder}`")).collect());
+    }
+
+    /// What `read_delta.py` prints. The engine's name and version go to the test's own output.
     fn script(&self, arguments: Vec<String>) -> String {
         let python = cache().join(self.environment).join("bin/python");
         assert!(python.exists(), "{} is not there: run make test (or tests/servers/install.sh)", python.display());
@@ -73,7 +107,9 @@ impl Engine {
             .args(arguments)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}: {}", self.argument, String::from_utf8_lossy(&output.stderr));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", self.argument);
+        stderr.lines().filter(|line| line.starts_with("engine: ")).for_each(|line| println!("{line}"));
         String::from_utf8(output.stdout).unwrap()
     }
 }
@@ -86,6 +122,22 @@ async fn duckdb_reads_what_the_servers_held() {
 #[tokio::test]
 async fn spark_reads_what_the_servers_held() {
     check(&Engine::spark()).await;
+}
+
+#[tokio::test]
+async fn deltalake_and_polars_read_what_the_servers_held() {
+    check(&Engine::deltalake()).await;
+    check(&Engine::polars()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deltalake_reads_every_type_as_the_servers_have_it() {
+    check_types(&Engine::deltalake(), seed(34)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn polars_reads_every_type_as_the_servers_have_it() {
+    check_types(&Engine::polars(), seed(35)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +164,7 @@ async fn a_job_goes_on_with_tables_that_spark_has_compacted() {
     let tables = ["decimals", "moments"];
     let before = tables.map(versions);
     let folders = tables.map(|table| lake.table_folder(&workload.database, table).display().to_string());
-    Engine::spark().script([vec!["--optimize".to_string()], folders.to_vec()].concat());
+    Engine::spark().optimize(&folders);
     assert!(tables.map(versions).iter().zip(before).all(|(after, before)| *after > before), "nothing to compact");
     assert_lake_equals(&lake, &mut workload).await;
     workload.run_blind(60).await;

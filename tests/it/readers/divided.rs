@@ -138,16 +138,24 @@ async fn compare_pruned(engine: &Engine, server: &Server, database: &str, lake: 
         let kind = if column == "born" { "DATE" } else { "TIMESTAMP" };
         let time = if column == "born" { "" } else { " 00:00:00" };
         let condition = format!("{column} >= {kind} '2001-06-15{time}'");
-        let found = engine.read_where(&condition, &lake.table_folder(database, "moments"), &key);
+        let asked = (lake.table_folder(database, "moments"), None, key.clone());
+        let found = engine.read_where(&condition, &[asked]).remove(0);
         assert_same(&format!("{condition} by {}", engine.argument), &found, &wanted);
     }
 }
 
 /// The feed, replayed from the table's first version on, makes the table.
 async fn compare_feed(server: &Server, database: &str, table: &str, lake: &LakeReader) {
-    let key = ["id".to_string()];
-    let feed = Engine::spark().read_changes(&lake.table_folder(database, table), &key);
-    let wanted = expected(server, database, table).await;
+    let asked = (lake.table_folder(database, table), None, vec!["id".to_string()]);
+    let found = replayed(Engine::spark().read_changes(&[asked]).remove(0));
+    assert_same(&format!("the feed of {table} by Spark"), &found, &expected(server, database, table).await);
+}
+
+/// The table that a change data feed makes, of a table with the key `id`.
+///
+/// # Panics
+/// When a row is inserted twice, or is not what it was before it is changed.
+pub fn replayed(feed: Content) -> Content {
     let position = |name: &str| feed.columns.iter().position(|column| column == name).unwrap();
     let (id, version, kind) = (position("id"), position("_commit_version"), position("_change_type"));
     let text = |row: &[Option<String>], index: usize| row[index].clone().unwrap();
@@ -168,8 +176,7 @@ async fn compare_feed(server: &Server, database: &str, table: &str, lake: &LakeR
         }
     }
     let columns = feed.columns.into_iter().filter(|name| !name.starts_with('_')).collect();
-    let found = Content::new("the feed", columns, &key, rows.into_values().collect());
-    assert_same(&format!("the feed of {table} by Spark"), &found, &wanted);
+    Content::new("the feed", columns, &["id".to_string()], rows.into_values().collect())
 }
 
 async fn check(engine: &Engine) -> (TempJob, String) {
@@ -194,6 +201,11 @@ async fn duckdb_reads_divided_tables_and_those_without_deletion_vectors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn deltalake_reads_divided_tables_and_those_without_deletion_vectors() {
+    check(&Engine::deltalake()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn spark_reads_divided_tables_those_without_deletion_vectors_and_change_feeds() {
     let (job, database) = check(&Engine::spark()).await;
     for table in ["regions", "kinds"] {
@@ -212,7 +224,7 @@ async fn a_job_goes_on_with_divided_tables_that_spark_has_compacted() {
     job.run().expect_code(0);
     let lake = job.lake();
     let folders = DIVIDED.map(|(table, _)| lake.table_folder(&database, table).display().to_string());
-    let optimize = || Engine::spark().script([vec!["--optimize".to_string()], folders.to_vec()].concat());
+    let optimize = || Engine::spark().optimize(&folders);
     for round in 0..2 {
         change(server, &database, round).await;
         job.run().expect_code(0);

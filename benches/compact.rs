@@ -11,10 +11,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alluvium::batch::KeyedChanges;
-use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use alluvium::change::{Operation, TableId};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitOutcome, CommitTag, CompactRules, Lake, LakeTable};
+use alluvium::lake::{CommitTag, CompactRules, Lake};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
@@ -22,6 +21,10 @@ use datafusion::prelude::SessionContext;
 use deltalake::DeltaTableBuilder;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+mod orders;
+
+use orders::{median, upsert};
 
 const REPEATS: usize = 3;
 /// Micro-batches that the table is written in: as many files, most of them with a deletion vector.
@@ -158,7 +161,7 @@ async fn fill(folder: &Path, megabytes: u64) -> f64 {
         known.extend(new);
         ids.sort_unstable();
         ids.dedup();
-        upsert(&mut table, &schema, rows(&schema, &ids, batch), batch).await;
+        upsert(&mut table, &schema, rows(&schema, &ids, batch), Operation::Update, i64::try_from(batch).unwrap()).await;
     }
     let stats = table.stats();
     println!("{stats:?}");
@@ -180,18 +183,6 @@ fn rows(schema: &TableSchema, ids: &[i64], salt: u64) -> RecordBatch {
         Arc::new(notes),
     ];
     RecordBatch::try_new(schema.arrow_schema(), columns).unwrap()
-}
-
-async fn upsert(table: &mut LakeTable, schema: &Arc<TableSchema>, rows: RecordBatch, sequence: u64) {
-    let position = SourcePosition { order: (0, sequence), text: String::new() };
-    let operations = vec![Operation::Update; rows.num_rows()];
-    let span = TransactionSpan { first_row: 0, commit_time_us: 0, position };
-    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
-    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
-    let sequence = i64::try_from(sequence).unwrap();
-    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
-    let outcome = table.apply(keyed, &tag).await.unwrap();
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
 }
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -228,9 +219,4 @@ async fn fingerprint(folder: &Path) -> String {
         .await
         .unwrap();
     arrow::util::pretty::pretty_format_batches(&sums).unwrap().to_string()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

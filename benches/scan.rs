@@ -18,10 +18,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alluvium::batch::KeyedChanges;
-use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use alluvium::change::{Operation, TableId};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitOutcome, CommitTag, CompactRules, Lake, LakeScan, LakeTable};
+use alluvium::lake::{CommitTag, CompactRules, Lake, LakeScan};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{
     ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -32,6 +31,10 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use deltalake::DeltaTable;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+mod orders;
+
+use orders::{median, upsert};
 
 const REPEATS: usize = 5;
 /// What the job file's defaults come to.
@@ -193,11 +196,6 @@ async fn open_peer(lake: &Lake) -> Arc<dyn TableProvider> {
     table.table_provider().await.unwrap()
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
-}
-
 fn table_id() -> TableId {
     TableId::new("shop", "orders")
 }
@@ -249,7 +247,7 @@ async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes, 
     let mut table = lake.create_table(schema, &CommitTag::default()).await.unwrap();
     let mut random = StdRng::seed_from_u64(1);
     let loaded: Vec<i64> = (0..sizes.loaded()).collect();
-    upsert(&mut table, schema, rows(schema, &loaded, 0), 1).await;
+    upsert(&mut table, schema, rows(schema, &loaded, 0), Operation::Update, 1).await;
     let (mut next, inserts) = (sizes.loaded(), sizes.inserts());
     for batch in 2..=sizes.batches {
         let mut ids: BTreeSet<i64> = (next..next + inserts).collect();
@@ -258,7 +256,7 @@ async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes, 
         ids.extend((0..inserts / 2).map(|_| random.random_range(0..sizes.loaded())));
         next += inserts;
         let ids: Vec<i64> = ids.into_iter().collect();
-        upsert(&mut table, schema, rows(schema, &ids, batch), batch).await;
+        upsert(&mut table, schema, rows(schema, &ids, batch), Operation::Update, batch).await;
         if upkeep && table.compaction_due(&RULES).is_some() {
             table.compact(&RULES).await.unwrap();
         }
@@ -283,22 +281,8 @@ async fn fresh_table(folder: &Path, schema: &Arc<TableSchema>, changed: &Lake) -
     let mut table = lake.create_table(schema, &CommitTag::default()).await.unwrap();
     for (from, sequence) in (0..all.num_rows()).step_by(FILL_ROWS).zip(1..) {
         let part = all.slice(from, FILL_ROWS.min(all.num_rows() - from));
-        upsert(&mut table, schema, part, sequence).await;
+        upsert(&mut table, schema, part, Operation::Update, sequence).await;
     }
     println!("fresh: {:?}", table.stats());
     lake
-}
-
-async fn upsert(table: &mut LakeTable, schema: &Arc<TableSchema>, rows: RecordBatch, sequence: i64) {
-    let span = TransactionSpan {
-        first_row: 0,
-        commit_time_us: sequence,
-        position: SourcePosition { order: (0, 0), text: String::new() },
-    };
-    let operations = vec![Operation::Update; rows.num_rows()];
-    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
-    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
-    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
-    let outcome = table.apply(keyed, &tag).await.unwrap();
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
 }

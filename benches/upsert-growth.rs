@@ -14,9 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alluvium::batch::KeyedChanges;
-use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
-use alluvium::lake::{CommitOutcome, CommitTag, Lake, LakeTable};
+use alluvium::change::{Operation, TableId};
+use alluvium::lake::{CommitTag, Lake, LakeTable};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::array::{StringBuilder, TimestampMicrosecondArray};
@@ -26,8 +25,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 mod counting;
+mod orders;
 
 use counting::CountingStore;
+use orders::median;
 
 const BATCHES: [usize; 2] = [1_000, 10_000];
 const REPEATS: usize = 7;
@@ -162,11 +163,6 @@ async fn measure(rows: u64, kinds: &[Keys], times: &mut BTreeMap<(Keys, usize), 
     assert_eq!(table.stats().rows, rows, "an update must neither add nor lose a row");
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Numbers of rows, each once.
 fn pick(random: &mut StdRng, rows: u64, count: usize, keys: Keys) -> Vec<u64> {
     let newest = rows - rows * NEWEST_PERCENT / 100;
@@ -256,17 +252,7 @@ async fn upsert(
     sequence: i64,
 ) -> f64 {
     let rows = rows_of(schema, ids, rows, u64::try_from(sequence).unwrap());
-    let span = TransactionSpan {
-        first_row: 0,
-        commit_time_us: sequence,
-        position: SourcePosition { order: (0, 0), text: String::new() },
-    };
-    let operations = vec![operation; rows.num_rows()];
-    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
     let start = Instant::now();
-    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
-    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: BTreeMap::default() };
-    let outcome = table.apply(keyed, &tag).await.unwrap();
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+    orders::upsert(table, schema, rows, operation, sequence).await;
     start.elapsed().as_secs_f64() * 1e3
 }

@@ -10,10 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alluvium::batch::KeyedChanges;
-use alluvium::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
+use alluvium::change::{Operation, TableId};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitOutcome, CommitTag, Lake, LakeTable};
+use alluvium::lake::{CommitTag, Lake, LakeTable};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{
     ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -24,6 +23,10 @@ use deltalake::protocol::SaveMode;
 use deltalake::{DeltaTable, DeltaTableBuilder};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+mod orders;
+
+use orders::{median, upsert};
 
 const KEYS: usize = 10_000;
 const REPEATS: u64 = 5;
@@ -66,11 +69,6 @@ async fn compare(rows: i64) {
     assert_eq!(ours, fingerprint(&folder.path().join("peer")).await, "the tables differ");
     println!("{ours}");
     println!("bench name=upsert ratio={:.1} ours_ms={ours_ms:.0} peer_ms={peer_ms:.0} rows={rows}", peer_ms / ours_ms);
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 fn schema() -> TableSchema {
@@ -144,26 +142,6 @@ async fn our_table(folder: &Path, schema: &Arc<TableSchema>, rows_max: i64) -> L
         upsert(&mut table, schema, rows(schema, &ids, 0), Operation::Read, sequence).await;
     }
     table
-}
-
-async fn upsert(
-    table: &mut LakeTable,
-    schema: &Arc<TableSchema>,
-    rows: RecordBatch,
-    operation: Operation,
-    sequence: i64,
-) {
-    let span = TransactionSpan {
-        first_row: 0,
-        commit_time_us: sequence,
-        position: SourcePosition { order: (0, 0), text: String::new() },
-    };
-    let operations = vec![operation; rows.num_rows()];
-    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
-    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
-    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
-    let outcome = table.apply(keyed, &tag).await.unwrap();
-    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
 }
 
 async fn peer_table(folder: &Path, schema: &TableSchema, rows_max: i64) -> DeltaTable {

@@ -41,7 +41,7 @@ use self::reader::LiveFiles;
 use self::selection::LiveRows;
 use super::files::{self, FileEntry};
 use super::locate::FileAccess;
-use super::{Lake, LakeError, LakeTable, schema};
+use super::{Lake, LakeError, schema};
 use crate::change::TableId;
 
 mod bounds;
@@ -129,15 +129,6 @@ impl LakeScan {
     /// The names of the key columns as the job recorded them; empty for tables of others.
     pub fn key(&self) -> &[String] {
         &self.inner.key
-    }
-}
-
-impl LakeTable {
-    /// The live rows of `files` of the present version, with all columns of the table in its order. Footers and vectors
-    /// come from the table's caches.
-    #[allow(dead_code, reason = "for those who rewrite files")]
-    pub(in crate::lake) fn scan(&self, files: Vec<Arc<FileEntry>>) -> LakeScan {
-        LakeScan::new(&self.lake, &self.table, &self.state, self.arrow_schema(), files, self.prober.access.clone())
     }
 }
 

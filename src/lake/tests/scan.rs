@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Date32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::catalog::TableProvider;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
@@ -310,21 +309,6 @@ async fn rows_are_counted_by_the_log_and_bounds_only_where_no_row_is_deleted() {
         let found = collect(plan, context.task_ctx()).await.unwrap();
         assert_eq!(found.iter().flat_map(lines).collect::<Vec<_>>(), [answer], "{sql}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn some_files_of_a_table_are_read_with_all_of_its_columns() {
-    let mut world = ascending(4, 10).await;
-    world.add_column("added", DataType::Utf8, None).await;
-    let files: Vec<_> = world.table.files.values().filter(|file| file.range.is_some()).take(2).cloned().collect();
-    let expected: u64 = files.iter().map(|file| file.rows.unwrap() - file.deleted_rows()).sum();
-    let scan = world.table.scan(files);
-    assert_eq!(scan.schema(), world.table.arrow_schema());
-    let context = context(false);
-    let frame = context.read_table(Arc::new(scan)).unwrap();
-    let batches = frame.collect().await.unwrap();
-    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>() as u64, expected);
-    assert_eq!(batches[0].schema().fields(), world.table.arrow_schema().fields());
 }
 
 fn lake_error(error: &DataFusionError) -> Option<&LakeError> {

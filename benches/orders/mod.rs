@@ -1,0 +1,35 @@
+//! The table of orders that the benches of the lake write to.
+
+use std::sync::Arc;
+
+use alluvium::batch::KeyedChanges;
+use alluvium::change::{ChangeBatch, Operation, SourcePosition, TransactionSpan};
+use alluvium::lake::{CommitOutcome, CommitTag, LakeTable};
+use alluvium::schema::TableSchema;
+use arrow::array::RecordBatch;
+
+/// Applies one batch, which must be new to the table.
+pub async fn upsert(
+    table: &mut LakeTable,
+    schema: &Arc<TableSchema>,
+    rows: RecordBatch,
+    operation: Operation,
+    sequence: i64,
+) {
+    let span = TransactionSpan {
+        first_row: 0,
+        commit_time_us: sequence,
+        position: SourcePosition { order: (0, 0), text: String::new() },
+    };
+    let operations = vec![operation; rows.num_rows()];
+    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
+    let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
+    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
+    let outcome = table.apply(keyed, &tag).await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

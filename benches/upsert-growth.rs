@@ -167,6 +167,7 @@ async fn measure(rows: u64, kinds: &[Keys], times: &mut BTreeMap<(Keys, usize), 
 fn pick(random: &mut StdRng, rows: u64, count: usize, keys: Keys) -> Vec<u64> {
     let newest = rows - rows * NEWEST_PERCENT / 100;
     let recent = if keys == Keys::Recent { count * RECENT_PERCENT / 100 } else { 0 };
+    assert!(rows >= 200_000, "a batch of recent keys needs a table of 200,000 rows or more");
     let mut ids = std::collections::BTreeSet::new();
     while ids.len() < recent {
         ids.insert(random.random_range(newest..rows));

@@ -105,7 +105,7 @@ async fn compact(side: &str, folder: &Path) {
 
 async fn compact_ours(folder: &Path) -> u64 {
     let mut table = lake(folder).open_table(&table_id()).await.unwrap().unwrap();
-    let rules = CompactRules { file_bytes: FILE_BYTES, small_files: 8, deleted_percent: 20 };
+    let rules = CompactRules { file_bytes: FILE_BYTES, small_files: 8, deleted_percent: 20, by_level: true };
     while table.compact(&rules).await.unwrap().is_some() {}
     table.stats().files
 }

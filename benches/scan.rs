@@ -38,7 +38,7 @@ use orders::{median, upsert};
 
 const REPEATS: usize = 5;
 /// What the job file's defaults come to.
-const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20 };
+const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
 /// The deltalake crate's reader holds one of these for each deletion vector while it waits for another: with the 512 that
 /// a runtime usually has, it never ends on a table of more vectors.
 const BLOCKING_THREADS: usize = 4_096;
@@ -110,7 +110,7 @@ async fn compare(sizes: &Sizes) {
         }
     }
     let mut table = followed.open_table(&table_id()).await.unwrap().unwrap();
-    let by_hand = CompactRules { small_files: 2, ..RULES };
+    let by_hand = RULES.by_hand();
     while table.compact(&by_hand).await.unwrap().is_some() {}
     println!("maintained: {:?}", table.stats());
     let mut maintained = 0.0_f64;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use delta_kernel::actions::deletion_vector_writer::{KernelDeletionVector, StreamingDeletionVectorWriter};
+use delta_kernel::actions::deletion_vector_writer::{DeletionVector, StreamingDeletionVectorWriter};
 use deltalake::kernel::{DeletionVectorDescriptor, StorageType};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -133,6 +133,27 @@ impl VectorStore {
     }
 }
 
+/// Rows as the writer takes them: as they are, where its own type would insert row after row into a set of its own.
+struct Rows<'a>(&'a RoaringTreemap);
+
+impl<'a> DeletionVector for Rows<'a> {
+    type IndexIterator = roaring::treemap::Iter<'a>;
+
+    fn into_iter(self) -> Self::IndexIterator {
+        self.0.iter()
+    }
+
+    fn cardinality(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn serialize(self) -> delta_kernel::DeltaResult<Bytes> {
+        let mut bytes = Vec::with_capacity(self.0.serialized_size());
+        self.0.serialize_into(&mut bytes).map_err(|error| delta_kernel::Error::generic(error.to_string()))?;
+        Ok(bytes.into())
+    }
+}
+
 fn pack(
     uuid: Uuid,
     vectors: &[RoaringTreemap],
@@ -141,9 +162,7 @@ fn pack(
     let mut writer = StreamingDeletionVectorWriter::new(&mut bytes);
     let mut descriptors = Vec::with_capacity(vectors.len());
     for rows in vectors {
-        let mut vector = KernelDeletionVector::new();
-        vector.add_deleted_row_indexes(rows.iter());
-        let written = writer.write_deletion_vector(vector)?;
+        let written = writer.write_deletion_vector(Rows(rows))?;
         descriptors.push(DeletionVectorDescriptor {
             storage_type: StorageType::UuidRelativePath,
             path_or_inline_dv: z85::encode(uuid.as_bytes()),

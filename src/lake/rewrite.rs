@@ -4,15 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
-use arrow::compute::{cast, filter_record_batch, take};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
+use arrow::compute::{cast, take};
 use arrow::datatypes::SchemaRef;
-use futures::TryStreamExt;
-use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use roaring::RoaringTreemap;
 
 use super::files::FileEntry;
 use super::locate::{Footer, Located};
+use super::scan::{LiveFile, Pace};
 use super::write::NewFiles;
 use super::{LakeError, LakeTable};
 
@@ -21,6 +20,8 @@ const COPY_ROWS_MAX: u64 = 8_192;
 /// Of a table's memory, the share that the rows being copied may hold: one part in this many. They are there more
 /// than once: decoded, filtered, and in the writer.
 const COPY_SHARE: usize = 16;
+/// Of a table's memory, the share of pages that are fetched and not decoded yet: one part in this many.
+const FETCH_SHARE: usize = 8;
 
 impl LakeTable {
     /// Writes all live rows again with the columns of `schema`, which are those of files: one new file or more for each old one, in the order
@@ -75,18 +76,14 @@ impl LakeTable {
         schema: &SchemaRef,
         defaults: &BTreeMap<String, ArrayRef>,
     ) -> Result<NewFiles, LakeError> {
-        let failed = LakeError::parquet(&self.table, "copy", &file.add.path);
+        let none = RoaringTreemap::new();
         let footer = self.prober.footers.get(file).await?;
-        let reader = self.prober.footers.reader(file);
-        let rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
-            .with_batch_size(self.copy_rows(&footer));
-        let mut batches = rows.build().map_err(&failed)?;
+        let fetch_bytes = (self.lake.memory_bytes() / FETCH_SHARE) as u64;
+        let pace = Pace { batch_rows: self.copy_rows(&footer), fetch_bytes };
+        let mut live = LiveFile::open(&self.prober, file, deleted.unwrap_or(&none), pace).await?;
         let mut writer = self.writer(schema.clone()).in_partition(file.add.partition_values.clone());
-        let mut position = 0;
-        while let Some(batch) = batches.try_next().await.map_err(&failed)? {
-            let live = self.live_rows(&batch, position, deleted)?;
-            position += batch.num_rows() as u64;
-            writer.write(&self.reshape(&live, schema, defaults)?).await?;
+        while let Some(batch) = live.next().await? {
+            writer.write(&self.reshape(&batch, schema, defaults)?).await?;
         }
         writer.finish().await
     }
@@ -99,18 +96,6 @@ impl LakeTable {
         let row_bytes = (bytes / rows.max(1)).max(1).unsigned_abs();
         let budget = (self.lake.memory_bytes() / COPY_SHARE) as u64;
         usize::try_from((budget / row_bytes).clamp(1, COPY_ROWS_MAX)).unwrap_or(1)
-    }
-
-    fn live_rows(
-        &self,
-        batch: &RecordBatch,
-        position: u64,
-        deleted: Option<&RoaringTreemap>,
-    ) -> Result<RecordBatch, LakeError> {
-        let Some(deleted) = deleted else { return Ok(batch.clone()) };
-        let live = (position..position + batch.num_rows() as u64).map(|row| Some(!deleted.contains(row)));
-        let live: BooleanArray = live.collect();
-        filter_record_batch(batch, &live).map_err(LakeError::arrow(&self.table, "leave out deleted rows"))
     }
 
     /// The columns of `schema`; those that a file lacks get their value of `defaults`, or null.

@@ -161,7 +161,7 @@ impl Lake {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        self.layout
+        self.layout.within(self.memory_bytes)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -79,9 +79,8 @@ impl LakeTable {
     ) -> Result<Self, LakeError> {
         check_ours(lake, table, &state)?;
         let settings = lake.rules().settings(table);
-        let partitioning = Partitioning::of_table(table, &state)?;
-        partitioning.warn_unless(&settings.partition_by);
-        let prober = Arc::new(prober(lake, table, key_columns(table, &state)?, partitioning)?);
+        let prober = Arc::new(prober_of(lake, table, &state, lake.file_access(table))?);
+        prober.space.partitioning.warn_unless(&settings.partition_by);
         let files = files::load(state.snapshot(), &log_store, &prober.space, &FileMap::new()).await?;
         Ok(Self {
             lake: lake.clone(),
@@ -155,10 +154,20 @@ impl LakeTable {
     }
 }
 
-fn prober(lake: &Lake, table: &TableId, key: Vec<Column>, partitioning: Partitioning) -> Result<Prober, LakeError> {
-    let space = KeySpace::new(table.clone(), key)?.partitioned(partitioning);
+/// What finds rows of a version of a table by their key.
+///
+/// # Errors
+/// [`LakeError::Unsupported`] if the table has no record of its key: it is not ours.
+pub(super) fn prober_of(
+    lake: &Lake,
+    table: &TableId,
+    state: &DeltaTableState,
+    access: FileAccess,
+) -> Result<Prober, LakeError> {
+    let partitioning = Partitioning::of_table(table, state)?;
+    let space = KeySpace::new(table.clone(), key_columns(table, state)?)?.partitioned(partitioning);
     let filters = ByteCache::new(lake.memory_bytes() / CACHE_SHARE);
-    Ok(Prober { space: Arc::new(space), access: lake.file_access(table), filters, exhaustive: lake.is_exhaustive() })
+    Ok(Prober { space: Arc::new(space), access, filters, exhaustive: lake.is_exhaustive() })
 }
 
 impl Lake {

@@ -39,16 +39,39 @@ pub(super) struct Layout {
 /// by, and that bound what the writer holds until one is complete; pages in which a key is soon found.
 pub(super) const LAYOUT: Layout =
     Layout { file_bytes: 256 << 20, row_group_rows: 1 << 20, row_group_bytes: 32 << 20, page_rows: 8_192 };
+/// Of a table's memory, the share that the encoded rows of a row group may take: one part in this many. They are there twice
+/// when it is complete.
+const ROW_GROUP_SHARE: usize = 8;
+/// Row groups are not made smaller than this, however little memory there is.
+const ROW_GROUP_BYTES_MIN: usize = 4 << 20;
 /// The Parquet writer looks at its limits each time it has taken this many rows.
 const WRITE_ROWS: usize = 1_024;
 /// Bytes of a page of a key column, for each random key of a batch costs the reading of one. Whole numbers are decoded
 /// in no time, and in order take next to no room: their pages end as soon as the writer can end one (some hundred rows).
 const KEY_PAGE_BYTES: usize = 8 << 10;
 const WHOLE_KEY_PAGE_BYTES: usize = 1;
+/// Bytes of a page of any other column, which is read whole for a single row: with the writer's usual 1 MiB, one row of a table
+/// with a text of 100 bytes costs three times as much.
+const PAGE_BYTES: usize = 128 << 10;
+/// Bytes of the values of a dictionary, which whoever reads a page of its column has to read first. A column of more different
+/// values is better off without.
+const DICTIONARY_BYTES: usize = 128 << 10;
 /// How many of the keys that a row group lacks its Bloom filter lets through: at one in a hundred it takes ten bits a key.
 const FILTER_FALSE_RATE: f64 = 0.01;
 /// One part of an upload; smaller files go in one request.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
+
+/// Parts of one upload that are on their way at the same time: each is held until the store has it.
+const UPLOAD_PARTS_AT_ONCE: usize = 2;
+
+impl Layout {
+    /// The same with row groups that fit into a table's memory.
+    #[must_use]
+    pub fn within(self, memory_bytes: usize) -> Self {
+        let share = (memory_bytes / ROW_GROUP_SHARE).max(ROW_GROUP_BYTES_MIN);
+        Self { row_group_bytes: self.row_group_bytes.min(share), ..self }
+    }
+}
 
 /// Writes rows of one partition; of a table that is not partitioned, all.
 pub(super) struct DataWriter {
@@ -154,7 +177,8 @@ impl DataWriter {
     fn open_file(&self) -> Result<OpenFile, LakeError> {
         let path = Path::from(format!("{}-{:05}-{}.zstd.parquet", self.prefix, self.done.adds.len(), Uuid::new_v4()));
         let failed = LakeError::parquet(&self.table, "start", path.as_ref());
-        let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES);
+        let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES)
+            .with_max_concurrency(UPLOAD_PARTS_AT_ONCE);
         let options = ArrowWriterOptions::new()
             .with_properties(properties(&self.schema, &self.key, self.layout).map_err(&failed)?)
             .with_skip_arrow_metadata(true);
@@ -208,6 +232,8 @@ fn properties(
         .set_max_row_group_row_count(Some(layout.row_group_rows))
         .set_max_row_group_bytes(Some(layout.row_group_bytes))
         .set_data_page_row_count_limit(layout.page_rows)
+        .set_data_page_size_limit(PAGE_BYTES)
+        .set_dictionary_page_size_limit(DICTIONARY_BYTES)
         .set_write_batch_size(layout.page_rows.min(WRITE_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for name in key.iter().filter(|name| schema.field_with_name(name).is_ok()) {

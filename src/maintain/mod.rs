@@ -203,9 +203,9 @@ impl Upkeep {
         reports
     }
 
-    /// Does one chore whether it is due or not: all small files are folded, however few.
+    /// Does one chore whether it is due or not: all small files of a partition are folded into one, however few.
     pub async fn now(&mut self, table: &mut LakeTable, chore: Chore, dry_run: bool) -> ChoreReport {
-        let rules = CompactRules { small_files: 2, ..self.rules() };
+        let rules = self.rules().by_hand();
         if dry_run {
             return self.look(table, chore, &rules).await.unwrap_or_else(|| ChoreReport::new(table.table(), chore));
         }
@@ -329,7 +329,7 @@ impl Upkeep {
     fn rules(&self) -> CompactRules {
         let CompactConfig { file_bytes, small_files, deleted_percent, .. } =
             self.config.compact.unwrap_or(CompactConfig::DEFAULT);
-        CompactRules { file_bytes, small_files, deleted_percent }
+        CompactRules { file_bytes, small_files, deleted_percent, by_level: true }
     }
 
     fn now_ms(&self) -> i64 {

@@ -5,6 +5,7 @@
 //! files of one level and gives files of the next, so that a file of level n holds the rows of `small_files`^n
 //! files, and a row is folded at most log(files ever written) to the base `small_files` times. A file with many deleted rows is
 //! written again at its own level: that costs at most (100 - p) / p rows for each row deleted, with p percent as the bound.
+//! Only [`CompactRules::by_hand`] folds files of different levels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct CompactRules {
     pub small_files: usize,
     /// The share of deleted rows from which on a file is written again, in percent; 1 or more.
     pub deleted_percent: u64,
+    /// Whether only files of one level are folded with each other: then each row is folded a bounded number of times.
+    pub by_level: bool,
 }
 
 /// Files of one partition that become new ones together.
@@ -52,6 +55,13 @@ impl Group {
 }
 
 impl CompactRules {
+    /// The rules for someone who asks for it now: all small files of a partition become one, however few and of whatever
+    /// levels they are.
+    #[must_use]
+    pub fn by_hand(self) -> Self {
+        Self { small_files: 2, by_level: false, ..self }
+    }
+
     /// The next group of files to fold, the cheapest kind first; `None` if all are as they should be.
     pub(super) fn next(&self, files: &FileMap) -> Option<Group> {
         let mut partitions: BTreeMap<_, Vec<Arc<FileEntry>>> = BTreeMap::new();
@@ -77,7 +87,7 @@ impl CompactRules {
     pub(super) fn small_count(&self, files: &FileMap) -> usize {
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
         for file in files.values().filter(|file| self.is_small(file)) {
-            *counts.entry((partition(file), self.level(file))).or_default() += 1;
+            *counts.entry((partition(file), self.group_level(file))).or_default() += 1;
         }
         counts.into_values().max().unwrap_or(0)
     }
@@ -86,10 +96,17 @@ impl CompactRules {
     fn small(&self, files: &[Arc<FileEntry>]) -> Option<Group> {
         let mut levels: BTreeMap<u32, Vec<Arc<FileEntry>>> = BTreeMap::new();
         for file in files.iter().filter(|file| self.is_small(file)) {
-            levels.entry(self.level(file)).or_default().push(file.clone());
+            levels.entry(self.group_level(file)).or_default().push(file.clone());
         }
-        let (level, files) = levels.into_iter().find(|(_, files)| files.len() >= self.small_files)?;
-        Some(Group { files: self.bounded(files), level: level + 1 })
+        let files = levels.into_values().find(|files| files.len() >= self.small_files)?;
+        let files = self.bounded(files);
+        let level = files.iter().map(|file| self.level(file)).max()?;
+        Some(Group { files, level: level + 1 })
+    }
+
+    /// The level of files that are folded together with this one, if it is small.
+    fn group_level(&self, file: &FileEntry) -> u32 {
+        if self.by_level { self.level(file) } else { 0 }
     }
 
     /// Files with too many deleted rows, all levels together. Small ones wait until that is true of all small files
@@ -131,7 +148,7 @@ impl CompactRules {
         })
     }
 
-    fn is_small(&self, file: &FileEntry) -> bool {
+    pub(super) fn is_small(&self, file: &FileEntry) -> bool {
         file.bytes() < self.file_bytes / 2
     }
 

@@ -1,10 +1,9 @@
 //! The live rows of data files, read side by side and brought into one order, in bounded memory.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{BooleanArray, RecordBatch, new_null_array};
-use arrow::compute::{cast, filter_record_batch};
+use arrow::array::{RecordBatch, new_null_array};
+use arrow::compute::cast;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -20,17 +19,13 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use datafusion::prelude::SessionConfig;
-use futures::TryStreamExt;
-use parquet::arrow::arrow_reader::RowSelection;
-use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
-use parquet::file::metadata::RowGroupMetaData;
-use roaring::RoaringTreemap;
 use tokio::sync::mpsc::Sender;
 
 use super::curve::Curve;
 use crate::lake::LakeError;
 use crate::lake::files::FileEntry;
 use crate::lake::locate::{Footer, Prober};
+use crate::lake::scan::{LiveFile, Pace, SLICE_ROWS_MIN, has_pages, row_bytes};
 
 /// Rows that are read at a time at most.
 const BATCH_ROWS_MAX: u64 = 8_192;
@@ -46,8 +41,6 @@ const FETCH_SHARE: usize = 4;
 const SPILL_MERGE_SHARE: usize = 4;
 /// Batches of one file that wait to be merged.
 const BATCHES_AHEAD: usize = 1;
-/// Rows of a row group that are fetched at once at least, where its pages can be found: about one page.
-const SLICE_ROWS_MIN: u64 = 8_192;
 
 /// Reads the live rows of some files.
 #[derive(Clone)]
@@ -172,43 +165,14 @@ impl LiveRows {
     }
 
     async fn send(&self, file: &FileEntry, pace: Pace, sender: &BatchSender) -> Result<(), LakeError> {
-        let failed = LakeError::parquet(&self.prober.space.table, "read", &file.add.path);
-        let footer = self.prober.footers.get(file).await?;
-        let deleted = self.prober.vector(file).await?;
-        let mut position = 0;
-        for slice in slices(&footer, pace.fetch_bytes) {
-            let reader = self.prober.footers.reader(file);
-            let mut rows = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer.as_ref().clone())
-                .with_row_groups(vec![slice.group])
-                .with_batch_size(pace.batch_rows);
-            if slice.rows.len() < slice.group_rows {
-                let one = std::iter::once(slice.rows.clone());
-                rows = rows.with_row_selection(RowSelection::from_consecutive_ranges(one, slice.group_rows));
-            }
-            let mut batches = rows.build().map_err(&failed)?;
-            while let Some(batch) = batches.try_next().await.map_err(&failed)? {
-                let live = self.live(&batch, position, deleted.as_deref())?;
-                position += batch.num_rows() as u64;
-                if live.num_rows() > 0 && sender.send(Ok(self.shape(&live)?)).await.is_err() {
-                    return Ok(());
-                }
+        let deleted = self.prober.vector(file).await?.unwrap_or_default();
+        let mut live = LiveFile::open(&self.prober, file, &deleted, pace).await?;
+        while let Some(batch) = live.next().await? {
+            if sender.send(Ok(self.shape(&batch)?)).await.is_err() {
+                return Ok(());
             }
         }
         Ok(())
-    }
-
-    fn live(
-        &self,
-        batch: &RecordBatch,
-        position: u64,
-        deleted: Option<&RoaringTreemap>,
-    ) -> Result<RecordBatch, LakeError> {
-        let end = position + batch.num_rows() as u64;
-        let Some(deleted) = deleted.filter(|deleted| deleted.range_cardinality(position..end) > 0) else {
-            return Ok(batch.clone());
-        };
-        let live: BooleanArray = (position..end).map(|row| Some(!deleted.contains(row))).collect();
-        filter_record_batch(batch, &live).map_err(self.failed())
     }
 
     /// The rows with the columns of the stream.
@@ -244,47 +208,7 @@ impl LiveRows {
     }
 }
 
-/// How fast a file is read.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    /// Rows that are decoded at a time.
-    batch_rows: usize,
-    /// Bytes that are fetched at a time, if the pages can be found.
-    fetch_bytes: u64,
-}
-
 type BatchSender = Sender<Result<RecordBatch, DataFusionError>>;
-
-/// Rows of one row group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Slice {
-    group: usize,
-    rows: Range<usize>,
-    group_rows: usize,
-}
-
-/// All rows of a file in parts that are fetched one after the other; a row group whose pages cannot be found is one.
-fn slices(footer: &Footer, fetch_bytes: u64) -> Vec<Slice> {
-    let mut slices = Vec::new();
-    for (group, metadata) in footer.metadata().row_groups().iter().enumerate() {
-        let group_rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
-        let fitting = (fetch_bytes / row_bytes(metadata)).max(SLICE_ROWS_MIN) / SLICE_ROWS_MIN * SLICE_ROWS_MIN;
-        let step = if has_pages(footer) { usize::try_from(fitting).unwrap_or(usize::MAX) } else { group_rows.max(1) };
-        let starts = (0..group_rows).step_by(step);
-        slices.extend(starts.map(|from| Slice { group, rows: from..(from + step).min(group_rows), group_rows }));
-    }
-    slices
-}
-
-/// Whether the footer says where pages are.
-fn has_pages(footer: &Footer) -> bool {
-    footer.metadata().offset_index().is_some_and(|groups| groups.iter().all(|columns| !columns.is_empty()))
-}
-
-/// Compressed bytes of a row; 1 or more.
-fn row_bytes(group: &RowGroupMetaData) -> u64 {
-    (group.compressed_size().unsigned_abs() / group.num_rows().unsigned_abs().max(1)).max(1)
-}
 
 fn footer_rows(footer: &Footer) -> u64 {
     footer.metadata().file_metadata().num_rows().unsigned_abs()

@@ -15,7 +15,7 @@ use crate::lake::files::{FileEntry, FileMap};
 use crate::lake::locate::{KeyRange, KeySpace};
 use crate::schema::Column;
 
-const RULES: CompactRules = CompactRules { file_bytes: 64_000, small_files: 4, deleted_percent: 20 };
+const RULES: CompactRules = CompactRules { file_bytes: 64_000, small_files: 4, deleted_percent: 20, by_level: true };
 const ROW_BYTES: u64 = 100;
 
 /// A table without rows.
@@ -203,4 +203,24 @@ fn what_is_folded_at_once_is_bounded() {
     let group = RULES.next(&paper.files).unwrap();
     let bytes: u64 = group.files.iter().map(|file| file.bytes()).sum();
     assert!(group.files.len() >= RULES.small_files && bytes <= 17 * RULES.file_bytes, "{bytes}");
+}
+
+#[test]
+fn by_hand_all_small_files_become_one_whatever_their_levels() {
+    let mut paper = Paper::new(5);
+    for batch in 0..200 {
+        paper.batch(false, if batch % 10 == 0 { "b" } else { "a" });
+        paper.fold_all();
+    }
+    let small = |paper: &Paper, partition: &str| {
+        let of = |file: &&Arc<FileEntry>| file.add.partition_values["p"].as_deref() == Some(partition);
+        paper.files.values().filter(of).filter(|file| RULES.is_small(file)).count()
+    };
+    assert!(small(&paper, "a") > 1, "nothing to do");
+    for round in 0.. {
+        let Some(group) = RULES.by_hand().next(&paper.files) else { break };
+        paper.fold(&group);
+        assert!(round < 100, "folding comes to no end");
+    }
+    assert!(small(&paper, "a") <= 1 && small(&paper, "b") <= 1);
 }

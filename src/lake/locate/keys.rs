@@ -1,6 +1,6 @@
 //! Keys of a batch in order, and which of them lie in a range or among the rows of a file.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -331,6 +331,14 @@ impl Keys {
 }
 
 impl EncodedKeys {
+    /// Keys in any order, each once.
+    fn sorted<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Self {
+        let sorted: BTreeSet<&[u8]> = keys.collect();
+        let mut all = Self::default();
+        sorted.into_iter().for_each(|key| all.push(key));
+        all
+    }
+
     fn push(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
@@ -348,6 +356,29 @@ impl EncodedKeys {
 }
 
 impl KeySet {
+    /// The keys that `columns` hold, row by row, in any order: the columns of the key, with no null.
+    pub fn of_values(space: &KeySpace, columns: &[ArrayRef]) -> Result<Self, LakeError> {
+        let failed = LakeError::arrow(&space.table, "encode keys");
+        let typed = columns.iter().zip(&space.columns).map(|(array, column)| cast(array, &column.data_type));
+        let columns = typed.collect::<Result<Vec<_>, _>>().map_err(&failed)?;
+        let keys = match (&space.order, columns.as_slice()) {
+            (Order::Integer, [only]) => {
+                let mut keys = space.integers(only)?.values().to_vec();
+                keys.sort_unstable();
+                keys.dedup();
+                Keys::Integer(keys)
+            }
+            (Order::Bytes, [only]) => Keys::Encoded(EncodedKeys::sorted(space.bytes(only)?.iter().flatten())),
+            (Order::Encoded { all, .. }, columns) => {
+                let rows = all.convert_columns(columns).map_err(&failed)?;
+                Keys::Encoded(EncodedKeys::sorted(rows.iter().map(|row| row.data())))
+            }
+            _ => return Err(space.broken("a key has more columns than the table's key")),
+        };
+        let deleted = BooleanBuffer::new_unset(keys.len());
+        Ok(Self { keys, deleted, is_text: matches!(space.order, Order::Bytes), partitions: None })
+    }
+
     pub fn len(&self) -> usize {
         self.keys.len()
     }

@@ -172,6 +172,12 @@ impl Prober {
         Ok(())
     }
 
+    /// The live rows of a file that have one of `keys`, ascending, and how many rows the file has, deleted ones included.
+    pub async fn rows(&self, file: Arc<FileEntry>, keys: &KeySet) -> Result<(Vec<u64>, u64), LakeError> {
+        let probed = self.probe(file, keys).await?;
+        Ok((probed.hits.into_iter().map(|(row, _)| row).collect(), probed.rows))
+    }
+
     async fn probe(&self, file: Arc<FileEntry>, keys: &KeySet) -> Result<Probed, LakeError> {
         let footer = self.footers.get(&file).await?;
         let rows = self.check_rows(&file, &footer)?;

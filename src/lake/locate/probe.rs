@@ -46,17 +46,18 @@ pub(super) async fn hits(
         builder = builder.with_row_selection(selection);
     }
     let mut batches = builder.build().map_err(&failed)?;
+    let expected: u64 = plan.ranges.iter().map(|range| range.end - range.start).sum();
     let mut position = Position::new(plan.ranges);
-    let mut found = Vec::new();
+    let (mut found, mut read) = (Vec::new(), 0);
     while let Some(batch) = batches.try_next().await.map_err(&failed)? {
         let columns = key_columns(prober, file, &batch)?;
         for hit in prober.space.matches(keys, &columns)? {
-            let row = position.of(hit.row).ok_or_else(|| more_rows(prober, file))?;
+            let row = position.of(read + hit.row as u64).ok_or_else(|| more_rows(prober, file))?;
             found.push((row, hit.key));
         }
-        position.advance(batch.num_rows());
+        read += batch.num_rows() as u64;
     }
-    if !position.at_end() {
+    if read != expected {
         return Err(more_rows(prober, file));
     }
     Ok(found)
@@ -269,46 +270,31 @@ impl Wanted {
     }
 }
 
-/// Turns rows in the order in which they are read into physical rows.
+/// Turns rows in the order in which they are read into physical rows, walking through what is read once.
 struct Position {
     ranges: std::vec::IntoIter<Range<u64>>,
     current: Range<u64>,
+    /// Rows that are read before those of `current`.
+    before: u64,
 }
 
 impl Position {
     fn new(ranges: Vec<Range<u64>>) -> Self {
-        Self { ranges: ranges.into_iter(), current: 0..0 }
+        Self { ranges: ranges.into_iter(), current: 0..0, before: 0 }
     }
 
-    /// The physical row of the `ahead`-th row from here.
-    fn of(&self, ahead: usize) -> Option<u64> {
-        let mut ahead = ahead as u64;
-        for range in std::iter::once(&self.current).chain(self.ranges.as_slice()) {
-            let length = range.end - range.start;
+    /// The physical row of the row that is read as number `read`, counted from 0; `None` behind the last. Numbers ascend
+    /// from call to call.
+    fn of(&mut self, read: u64) -> Option<u64> {
+        loop {
+            let length = self.current.end - self.current.start;
+            let ahead = read.checked_sub(self.before)?;
             if ahead < length {
-                return Some(range.start + ahead);
+                return Some(self.current.start + ahead);
             }
-            ahead -= length;
+            self.current = self.ranges.next()?;
+            self.before += length;
         }
-        None
-    }
-
-    /// Passes rows that have been read; more than there are leaves the end, which `of` then tells.
-    fn advance(&mut self, rows: usize) {
-        let mut rows = rows as u64;
-        while rows > 0 {
-            if self.current.is_empty() {
-                let Some(next) = self.ranges.next() else { return };
-                self.current = next;
-            }
-            let step = rows.min(self.current.end - self.current.start);
-            self.current.start += step;
-            rows -= step;
-        }
-    }
-
-    fn at_end(&self) -> bool {
-        self.current.is_empty() && self.ranges.as_slice().is_empty()
     }
 }
 
@@ -318,13 +304,11 @@ mod tests {
 
     #[test]
     fn rows_read_become_rows_of_the_file() {
-        let mut position = Position::new(vec![2..4, 7..8, 10..13]);
-        let all: Vec<_> = (0..7).map(|ahead| position.of(ahead)).collect();
+        let mut position = Position::new(vec![2..4, 5..5, 7..8, 10..13]);
+        let all: Vec<_> = (0..7).map(|read| position.of(read)).collect();
         assert_eq!(all, [Some(2), Some(3), Some(7), Some(10), Some(11), Some(12), None]);
-        position.advance(3);
-        assert_eq!(position.of(0), Some(10));
-        position.advance(3);
-        assert!(position.at_end());
-        assert_eq!(position.of(0), None);
+        let mut position = Position::new(vec![2..4, 7..8, 10..13]);
+        assert_eq!([1, 1, 4, 6].map(|read| position.of(read)), [Some(3), Some(3), Some(11), None]);
+        assert_eq!(Position::new(Vec::new()).of(0), None);
     }
 }

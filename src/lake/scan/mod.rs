@@ -4,9 +4,11 @@
 //! filters -> prune files: bounds and partition values in the log   pruning.rs, bounds.rs, columns.rs
 //!         -> read their deletion vectors -> rows to read           selection.rs
 //!            (of large vectors: where footers and pages say that rows may match)
+//!            (of a query that names keys: where those lie)         keys.rs
 //!         -> DataFusion's Parquet scan: row groups, pages, columns; footers and bytes by way of reader.rs
 //! ```
-//! DataFusion splits large files at row groups and hands each part the file's whole selection of rows, of which it takes
+//! Who writes rows again (compaction, copy-on-write) reads file after file, in the order of its rows: live.rs, with the same
+//! selections. DataFusion splits large files at row groups and hands each part the file's whole selection of rows, of which it takes
 //! the part that it reads. Row numbers never cross a file.
 
 use std::fmt;
@@ -36,19 +38,24 @@ use url::{Position, Url};
 
 use self::bounds::FileBounds;
 use self::columns::ScanColumns;
+use self::keys::NamedKeys;
 use self::pruning::PagePruner;
 use self::reader::LiveFiles;
 use self::selection::LiveRows;
 use super::files::{self, FileEntry};
-use super::locate::FileAccess;
-use super::{Lake, LakeError, schema};
+use super::locate::{FileAccess, Prober};
+use super::{Lake, LakeError, schema, table};
 use crate::change::TableId;
 
 mod bounds;
 mod columns;
+mod keys;
+mod live;
 mod pruning;
 mod reader;
 mod selection;
+
+pub(super) use live::{LiveFile, Pace, SLICE_ROWS_MIN, has_pages, row_bytes};
 
 /// Deletion vectors that are read at the same time: most of the time of each is the store's answer.
 const VECTORS_AT_ONCE: usize = 16;
@@ -72,6 +79,8 @@ struct Inner {
     columns: ScanColumns,
     files: Vec<Arc<FileEntry>>,
     access: FileAccess,
+    /// Finds rows by their key; of tables that the job keeps.
+    prober: Option<Arc<Prober>>,
     /// The names of the key columns as the job recorded them.
     key: Vec<String>,
     /// The host of the lake's URL, and the store that is rooted there.
@@ -117,6 +126,7 @@ impl LakeScan {
             table: table.clone(),
             columns: ScanColumns::new(schema, state.metadata().partition_columns()),
             files,
+            prober: table::prober_of(lake, table, state, access.clone()).ok().map(Arc::new),
             access,
             key: key.and_then(std::result::Result::ok).unwrap_or_default(),
             host,
@@ -200,11 +210,10 @@ impl TableProvider for LakeScan {
             files = enough(files, limit);
         }
         let projection = inner.columns.in_scan_order(projection);
-        if files.is_empty() {
-            return Ok(Arc::new(EmptyExec::new(Arc::new(inner.columns.scan_schema().project(&projection)?))));
-        }
+        let keys = inner.prober.as_ref().zip(predicate.as_ref());
+        let keys = keys.and_then(|(prober, predicate)| NamedKeys::new(prober, &inner.columns.schema, predicate));
         let pages = predicate.and_then(|predicate| PagePruner::new(&inner.columns, &predicate));
-        inner.plan(session, files, Request { projection, wanted, limit, pages }).await
+        inner.plan(session, files, Request { projection, wanted, limit, pages, keys }).await
     }
 }
 
@@ -215,6 +224,7 @@ struct Request {
     wanted: Vec<usize>,
     limit: Option<usize>,
     pages: Option<PagePruner>,
+    keys: Option<NamedKeys>,
 }
 
 /// A file with what the log says of its columns.
@@ -257,7 +267,11 @@ impl Inner {
         request: Request,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let parts = stream::iter(files).map(|file| self.part(file, &request)).buffered(VECTORS_AT_ONCE);
-        let parts: Vec<PartitionedFile> = parts.try_collect().await?;
+        let parts: Vec<PartitionedFile> = parts.try_filter_map(async |part| Ok(part)).try_collect().await?;
+        if parts.is_empty() {
+            let schema = self.columns.scan_schema().project(&request.projection)?;
+            return Ok(Arc::new(EmptyExec::new(Arc::new(schema))));
+        }
         let known = parts.iter().filter_map(|part| part.statistics.as_deref());
         let statistics = Statistics::try_merge_iter(known, self.columns.scan_schema())?;
         // The scan does not tell its readers that a limit cuts these counts.
@@ -289,9 +303,18 @@ impl Inner {
             .with_parquet_file_reader_factory(Arc::new(LiveFiles { access: self.access.clone() }))
     }
 
-    /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live.
-    async fn part(&self, file: BoundedFile, request: &Request) -> Result<PartitionedFile> {
+    /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live; `None` if
+    /// it has none that are asked for.
+    async fn part(&self, file: BoundedFile, request: &Request) -> Result<Option<PartitionedFile>> {
         let BoundedFile { entry, bounds } = file;
+        let live = match &request.keys {
+            Some(keys) => selection::rows_of_keys(keys, &entry).await,
+            None => selection::live_rows(&self.access, &entry, request.pages.as_ref()).await,
+        };
+        let live = live.map_err(external)?;
+        if matches!(live, LiveRows::None) {
+            return Ok(None);
+        }
         let meta = ObjectMeta {
             location: self.folder.parts().chain(entry.path.parts()).collect(),
             last_modified: chrono::DateTime::UNIX_EPOCH,
@@ -302,13 +325,12 @@ impl Inner {
         let values = self.columns.partition_values(&self.table, &entry.add).map_err(external)?;
         let mut part = PartitionedFile::new_from_meta(meta).with_partition_values(values);
         part.statistics = Some(Arc::new(bounds.statistics(&self.columns, &request.wanted, entry.bytes())));
-        let live = selection::live_rows(&self.access, &entry, request.pages.as_ref()).await.map_err(external)?;
         part = match live {
-            LiveRows::All => part,
+            LiveRows::All | LiveRows::None => part,
             LiveRows::Of(rows) => part.with_extension(ParquetRowSelection::new(rows)),
             LiveRows::ByGroup(plan) => part.with_extension(plan),
         };
-        Ok(part.with_extension(entry))
+        Ok(Some(part.with_extension(entry)))
     }
 }
 

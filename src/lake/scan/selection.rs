@@ -1,6 +1,7 @@
 //! From a deletion vector to the rows of a file that are read.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
@@ -8,6 +9,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use roaring::RoaringTreemap;
 use roaring::treemap::Iter;
 
+use super::keys::NamedKeys;
 use super::pruning::PagePruner;
 use crate::lake::LakeError;
 use crate::lake::files::FileEntry;
@@ -19,6 +21,7 @@ const LARGE_VECTOR_ROWS: u64 = if cfg!(test) { 6 } else { 10_000 };
 
 /// The rows of a file that are read.
 pub(super) enum LiveRows {
+    None,
     All,
     /// Over all row groups.
     Of(RowSelection),
@@ -57,6 +60,16 @@ pub(super) async fn live_rows(
     })
 }
 
+/// The live rows of a file that have one of `keys`.
+pub(super) async fn rows_of_keys(keys: &NamedKeys, file: &Arc<FileEntry>) -> Result<LiveRows, LakeError> {
+    let (rows, total) = keys.rows(file).await?;
+    if rows.is_empty() {
+        return Ok(LiveRows::None);
+    }
+    let each = rows.iter().map(|row| count(*row)..count(*row) + 1);
+    Ok(LiveRows::Of(RowSelection::from_consecutive_ranges(each, count(total))))
+}
+
 /// All of `rows` rows but the deleted ones.
 fn live(vector: &RoaringTreemap, rows: u64) -> RowSelection {
     let mut runs = Runs::default();
@@ -77,14 +90,14 @@ fn live_parts(vector: &RoaringTreemap, parts: ParquetAccessPlan, groups: &[RowGr
 }
 
 /// The deleted rows of a file, walked through once.
-struct Deleted<'a> {
+pub(super) struct Deleted<'a> {
     rows: Iter<'a>,
     /// The next of them.
     next: Option<u64>,
 }
 
 impl<'a> Deleted<'a> {
-    fn new(vector: &'a RoaringTreemap) -> Self {
+    pub fn new(vector: &'a RoaringTreemap) -> Self {
         let mut rows = vector.iter();
         let next = rows.next();
         Self { rows, next }
@@ -104,6 +117,17 @@ impl<'a> Deleted<'a> {
             self.next = self.rows.next();
         }
         runs.push(RowSelector::select(count(range.end - row)));
+    }
+
+    /// The live ones of `rows` of a row group with `group_rows` rows, the first of which is row `first` of the file, as a
+    /// selection over that group; `None` if there are none. What is asked for later must come behind.
+    pub fn live_of(&mut self, first: u64, rows: &Range<usize>, group_rows: usize) -> Option<RowSelection> {
+        let mut runs = Runs::default();
+        runs.push(RowSelector::skip(rows.start));
+        self.select(first + rows.start as u64..first + rows.end as u64, &mut runs);
+        runs.push(RowSelector::skip(group_rows - rows.end));
+        let is_some = runs.selectors.iter().any(|run| !run.skip);
+        is_some.then(|| runs.selectors.into())
     }
 
     /// The live rows of a row group, the rows of which are `range`, as far as `part` has them.
@@ -212,6 +236,17 @@ mod tests {
             RowGroupAccess::Selection(selection) => text(&selection),
         });
         assert_eq!(found.collect::<Vec<_>>(), expected, "{deleted:?} in {parts:?}");
+    }
+
+    #[test]
+    fn parts_of_row_groups_are_read_one_after_the_other() {
+        let vector = [0, 3, 10, 11, 12, 13, 19].into_iter().collect();
+        let mut walk = Deleted::new(&vector);
+        let mut part = |first, rows, all| walk.live_of(first, &rows, all).as_ref().map(text);
+        assert_eq!(part(0, 0..4, 10).as_deref(), Some("-1 +2 -7"));
+        assert_eq!(part(0, 4..10, 10).as_deref(), Some("-4 +6"));
+        assert_eq!(part(10, 0..4, 12), None);
+        assert_eq!(part(10, 4..12, 12).as_deref(), Some("-4 +5 -1 +2"));
     }
 
     #[test]

@@ -102,6 +102,10 @@ impl Queries {
     fn comparison(&mut self) -> String {
         let operator = ["=", "<", ">", "<=", ">=", "<>"][self.random.random_range(0..6)];
         match self.number(7) {
+            0 if matches!(self.kind, KeyKind::TextAndLong) && operator == "=" => {
+                let id = self.number(130);
+                format!("(id in ('k{}', 'k3') and id2 = {id})", id % 10)
+            }
             0 => format!("id {operator} {}", self.key()),
             1 => format!("id between {} and {}", self.key(), self.key()),
             2 => format!("value {operator} {}", self.number(14_000)),
@@ -292,6 +296,29 @@ async fn a_scan_is_parallel_and_leaves_out_files_that_cannot_match() {
     // Of 30 rows with one deleted, two files have 40 live rows.
     let (_, limited) = plan(&scan, "select note from t limit 40").await;
     assert_eq!(files_of(&limited), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_names_its_keys_opens_only_files_that_have_them() {
+    let mut world = World::in_memory(KeyKind::Long, 34).await;
+    for file in 0..20 {
+        // All files span all keys.
+        let ids: Vec<u32> = (0..30).map(|row| row * 20 + file).collect();
+        world.apply_ids(&ids, &[]).await;
+    }
+    world.apply_ids(&[], &[47]).await;
+    let scan = open(&world).await;
+    let files = async |condition: &str| {
+        let (context, plan) = plan(&scan, &format!("select id, note from t where {condition}")).await;
+        let found = collect(plan.clone(), context.task_ctx()).await.unwrap();
+        let rows = found.iter().map(RecordBatch::num_rows).sum::<usize>();
+        (scan_of(&plan).map_or(0, |_| files_of(&plan)), rows)
+    };
+    assert_eq!(files("id = 217").await, (1, 1));
+    assert_eq!(files("id in (217, 218, 237, 10000)").await, (2, 3));
+    assert_eq!(files("id = 217 and note is null").await.0, 1);
+    assert_eq!(files("id = 47").await, (0, 0), "deleted");
+    assert_eq!(files("id = 10000 or note = 'nothing'").await.1, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

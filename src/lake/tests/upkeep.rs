@@ -20,7 +20,8 @@ use crate::lake::files::FileEntry;
 use crate::lake::{CommitOutcome, Lake, deletion};
 
 /// Few and small files, so that a few batches have work for every rule.
-pub const RULES: CompactRules = CompactRules { file_bytes: 16 << 10, small_files: 3, deleted_percent: 20 };
+pub const RULES: CompactRules =
+    CompactRules { file_bytes: 16 << 10, small_files: 3, deleted_percent: 20, by_level: true };
 
 /// A version with what it needs: data files and deletion vectors.
 type Version = (u64, BTreeSet<String>);
@@ -277,7 +278,7 @@ async fn folded_files_are_sorted_and_do_not_overlap() {
     world.foreign_compaction().await;
     world.apply_random(50, 900).await;
     world.table.reload().await.unwrap();
-    let rules = CompactRules { file_bytes: 4 << 10, small_files: 2, deleted_percent: 1 };
+    let rules = CompactRules { file_bytes: 4 << 10, small_files: 2, deleted_percent: 1, by_level: true };
     while world.table.compact(&rules).await.unwrap().is_some() {}
     let mut ranges: Vec<_> = world.table.files.values().map(|file| format!("{:?}", file.range)).collect();
     ranges.sort();
@@ -456,7 +457,7 @@ async fn what_is_larger_than_the_memory_is_folded_all_the_same() {
         world.apply_ids(&ids.iter().copied().filter(|id| id % 3 == part).collect::<Vec<_>>(), &[]).await;
     }
     world.apply_ids(&ids[10..20_000], &ids[30_000..31_000]).await;
-    let rules = CompactRules { file_bytes: 64 << 20, small_files: 2, deleted_percent: 1 };
+    let rules = CompactRules { file_bytes: 64 << 20, small_files: 2, deleted_percent: 1, by_level: true };
     assert!(world.table.compact(&rules).await.unwrap().is_some());
     assert_eq!((world.table.stats().files, world.table.stats().deleted_rows), (1, 0));
     world.compare("merged").await;

@@ -15,6 +15,7 @@ mod session;
 mod status;
 #[cfg(test)]
 mod tests;
+mod wave;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

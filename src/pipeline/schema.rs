@@ -76,7 +76,7 @@ impl Session<'_> {
             schema.version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
             let load = self.loads_rows() || self.options.resnapshot.contains(&schema.table);
             let position = self.position().position.clone();
-            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load });
+            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load, condition: None });
         }
         self.schema_step(records).await
     }
@@ -89,7 +89,7 @@ impl Session<'_> {
         // A table that the log shows without its CREATE TABLE had rows before.
         let load = known.is_none() && change.statement.is_none() && self.loads_rows();
         let (position, defaults) = (change.position.clone(), change.defaults);
-        let record = SchemaRecord { schema, position, defaults, load };
+        let record = SchemaRecord { schema, position, defaults, load, condition: None };
         if let Err(error) = apply::default_values(&record) {
             return self.stop_table(record.schema.table, change.position, error.to_string()).await;
         }

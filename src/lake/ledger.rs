@@ -410,6 +410,10 @@ mod tests {
         SchemaRecord { schema, position: at(4).position, defaults: Vec::new(), load, condition: None }
     }
 
+    fn load_of(state: &JobState) -> LoadState {
+        state.tables[&TableId::new("shop", "orders")].load.clone()
+    }
+
     fn new_table(name: &str, load: bool) -> Work {
         Work::Schema { tables: vec![record(table(name), load)] }
     }
@@ -435,8 +439,10 @@ mod tests {
             step(&ledger, &mut state, batch("orders", None), offset).await;
         }
         assert_eq!(ledger.load().await.unwrap().as_ref(), Some(&state));
-        let orders = TableId::new("shop", "orders");
-        assert_eq!(state.next_load(), Some((&orders, 1, Some("7"))));
+        assert_eq!(
+            load_of(&state),
+            LoadState::Loading { index: 1, after: Some("7".into()), rows: 10, condition: None }
+        );
         ledger.fold(&state, true).await.unwrap();
         assert_eq!(ledger.load().await.unwrap(), Some(state));
     }
@@ -516,7 +522,7 @@ mod tests {
         step(&ledger, &mut state, new_table("orders", true), 4).await;
         step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
         step(&ledger, &mut state, batch("orders", split(1, Some("7"), None)), 20).await;
-        assert_eq!(state.next_load(), None);
+        assert_eq!(load_of(&state), LoadState::Done);
         let last = state.last_splits.clone();
         state.revert_splits(&last);
         let load = &state.tables[&TableId::new("shop", "orders")].load;
@@ -545,6 +551,6 @@ mod tests {
         step(&ledger, &mut state, stop, 10).await;
         assert_eq!(state.followed().count(), 0);
         step(&ledger, &mut state, new_table("orders", true), 20).await;
-        assert_eq!(state.next_load(), Some((&TableId::new("shop", "orders"), 1, None)));
+        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None });
     }
 }

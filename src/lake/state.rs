@@ -144,14 +144,6 @@ impl JobState {
         let running = self.tables.iter().filter(|(_, state)| state.stopped.is_none());
         running.filter_map(|(table, state)| Some((table, state.schema.as_ref()?, state)))
     }
-
-    /// The table whose first load is next, if any is left.
-    pub fn next_load(&self) -> Option<(&TableId, u64, Option<&str>)> {
-        self.followed().find_map(|(table, _, state)| match &state.load {
-            LoadState::Loading { index, after, .. } => Some((table, *index, after.as_deref())),
-            LoadState::Done => None,
-        })
-    }
 }
 
 impl LoadState {

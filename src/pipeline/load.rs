@@ -14,7 +14,7 @@
 //!
 //! While a batch is applied the log stands still at its end, and the next splits are read: their `low` is not before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::PipelineError;
@@ -47,6 +47,8 @@ pub(super) struct Loads {
     /// Bytes of a row in memory, of tables of which some have been read.
     widths: HashMap<TableId, usize>,
     next: Option<Aborting<Result<Wave, PipelineError>>>,
+    /// Tables that are to be loaded anew, once the log has been read up to now.
+    held_back: HashSet<TableId>,
 }
 
 impl Loads {
@@ -59,7 +61,12 @@ impl Loads {
         let bytes_max = job.run.memory_bytes / WAVE_MEMORY_DIVISOR;
         let limits = WaveLimits { readers, bytes_max, rows_max: job.run.batch_rows };
         let split_rows = snapshot.and_then(|snapshot| snapshot.split_rows);
-        Self { limits, split_rows, widths: HashMap::new(), next: None }
+        Self { limits, split_rows, widths: HashMap::new(), next: None, held_back: HashSet::new() }
+    }
+
+    /// Loads nothing of these tables, until it is called with others.
+    pub fn hold_back(&mut self, tables: &HashSet<TableId>) {
+        self.held_back.clone_from(tables);
     }
 
     /// How many rows a split of the table is to have, so that each reader gets some of a wave.
@@ -80,6 +87,12 @@ impl Loads {
 }
 
 impl Session<'_> {
+    /// Whether rows of first loads are to be read now.
+    pub(super) fn has_loads(&self) -> bool {
+        let mut loading = self.state.followed().filter(|(_, _, state)| state.load != LoadState::Done);
+        loading.any(|(table, ..)| !self.loads.held_back.contains(table))
+    }
+
     /// Loads the next splits of tables that are not loaded yet, and applies them with the changes around them.
     pub(super) async fn load_wave(&mut self, reader: &mut Reader) -> Result<Progress, PipelineError> {
         let Some(mut wave) = self.next_wave(reader).await? else { return Ok(Progress::Ended) };
@@ -153,7 +166,8 @@ impl Session<'_> {
     /// What is left to be loaded once `records` are.
     fn load_jobs(&self, records: &[SplitRecord]) -> Vec<LoadJob> {
         let mut jobs = Vec::new();
-        for (table, schema, state) in self.state.followed() {
+        for (table, schema, state) in self.state.followed().filter(|(table, ..)| !self.loads.held_back.contains(table))
+        {
             let done = records.iter().find(|record| record.table == *table);
             let load = done.map_or_else(|| state.load.clone(), |record| state.load.after(record));
             let LoadState::Loading { index, after, rows, condition } = load else { continue };

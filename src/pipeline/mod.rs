@@ -17,7 +17,7 @@ mod status;
 mod tests;
 mod wave;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +39,9 @@ pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
 pub struct RunOptions {
     /// Go on for ever instead of stopping at the position that the source had when the run began.
     pub follow: bool,
-    /// Tables whose rows are loaded again, those that were taken out among them.
-    pub resnapshot: BTreeSet<TableId>,
+    /// Tables whose rows are loaded again, those that were taken out among them: all rows, or over those that the table has
+    /// the ones of which a condition in the source's own language is true.
+    pub resnapshot: BTreeMap<TableId, Option<String>>,
 }
 
 /// What a run works with. All of it is passed in, so that a test can put its own in place.

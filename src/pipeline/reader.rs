@@ -129,6 +129,7 @@ impl Reader {
         if self.reached(until) {
             return Ok(Filled::Ready);
         }
+        self.stream.hurry(until.exactly && until.cut.is_none());
         let began = self.clock.instant();
         loop {
             let event = tokio::select! {

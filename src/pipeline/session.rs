@@ -154,6 +154,7 @@ impl<'a> Session<'a> {
         self.stop_unselected().await?;
         self.environment.source.check_held(self.position()).await?;
         let mut late = self.adopt_tables().await?;
+        self.loads.hold_back(&late);
         let mut reader = self.read_from_here(late.clone()).await?;
         let mut target = self.environment.source.head().await?;
         while !self.environment.stop.is_cancelled() {
@@ -162,9 +163,10 @@ impl<'a> Session<'a> {
             if !late.is_empty() && at_target {
                 self.move_to(&reader).await?;
                 self.join(std::mem::take(&mut late)).await?;
+                self.loads.hold_back(&late);
                 reader = self.read_from_here(HashSet::new()).await?;
                 target = self.environment.source.head().await?;
-            } else if self.state.next_load().is_some() {
+            } else if self.has_loads() {
                 let progress = self.load_wave(&mut reader).await?;
                 self.count_losses(&mut reader);
                 if progress == Progress::Ended {

@@ -95,6 +95,13 @@ impl Source for Scripted {
         Ok(Box::new(ScriptedStream { steps, losses: self.losses.clone() }))
     }
 
+    async fn check_condition(&self, _schema: &TableSchema, condition: &str) -> Result<(), SourceError> {
+        match condition.contains("nonsense") {
+            true => Err(SourceError::new(SourceErrorKind::Misconfigured, "scripted")),
+            false => Ok(()),
+        }
+    }
+
     async fn next_cut(
         &self,
         _schema: &Arc<TableSchema>,
@@ -512,6 +519,33 @@ async fn what_comes_after_a_split_that_was_cut_short_waits_for_the_rest_of_it() 
 }
 
 #[tokio::test]
+async fn rows_of_a_condition_are_loaded_over_those_that_the_table_has() {
+    let mut world = World::new().begun().await;
+    world.loads = true;
+    let again = |condition: &str| RunOptions {
+        resnapshot: [(id("a"), Some(condition.to_string()))].into(),
+        ..RunOptions::default()
+    };
+    let error = world.run_with(cut(10, &[], vec![], vec![]), again("nonsense")).await.unwrap_err();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
+    // The run ends after the first of two splits; the next one goes on.
+    let first = vec![ending("2", split(10, 20, &[1, 2]))];
+    let stream = vec![rows("a", 15, &[7]), boundary(20), Step::Fail(SourceErrorKind::Misconfigured)];
+    let source = Scripted { tables: vec![schema("a")], ..cut(30, &[], first, stream) };
+    source.splits.lock().unwrap().push_back(split(10, 30, &[3]));
+    world.run_with(source, again("id < 9")).await.unwrap_err();
+    let LoadState::Loading { condition, after, .. } = world.state().await.tables[&id("a")].load.clone() else {
+        panic!("the load is over");
+    };
+    assert_eq!((condition.as_deref(), after.as_deref()), (Some("id < 9"), Some("2")));
+    world.run_with(cut(30, &[], vec![split(20, 30, &[3])], vec![boundary(30)]), RunOptions::default()).await.unwrap();
+    // 1 was there, 7 came by the log: nothing was emptied.
+    world.check("a", 4).await;
+    assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
+}
+
+#[tokio::test]
 async fn a_split_that_another_process_left_out_is_read_again() {
     let world = World::loading();
     let lake = world.lake.clone();
@@ -712,7 +746,7 @@ async fn settings_that_a_table_cannot_have_take_it_out_and_no_other() {
     // Taken out before it was made, it can be loaded once its settings are mended.
     world.lake = world.lake.with_rules(TableRules::default());
     world.loads = true;
-    let options = RunOptions { resnapshot: [id("a")].into(), ..RunOptions::default() };
+    let options = RunOptions { resnapshot: [(id("a"), None)].into(), ..RunOptions::default() };
     let source = Scripted {
         head: 40,
         tables: vec![schema("a")],

@@ -169,6 +169,12 @@ pub trait Source: Send + Sync {
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
 
+    /// Whether rows can be chosen by `condition`, SQL or whatever the source's own language is.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Misconfigured`] with the source's own words if not, or for a source that holds no rows.
+    async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError>;
+
     /// Where a split of about `rows` rows that begins after `range.after` should end, or `None` where so many are not
     /// left. Reads no rows of the table but keys; the guess may be off.
     ///
@@ -201,6 +207,10 @@ pub trait ChangeStream: Send {
     /// The next event. `None` at the end of log files; a live source waits, and gives a boundary at least
     /// every second so that the caller sees how far the log has been read. Cancel safe: a dropped call loses nothing.
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError>;
+
+    /// Someone waits for the log to pass a place: boundaries are to come as soon as they are read, though smaller batches of
+    /// rows cost more. Until it is called with `false`.
+    fn hurry(&mut self, _is_hurried: bool) {}
 
     /// What could not be kept of the rows that this stream has read, by table, since it was opened; tables
     /// without losses left out. It may count a few rows that [`Self::next`] has not given yet.

@@ -190,6 +190,10 @@ impl Source for BinlogFiles {
         Err(no_rows(schema))
     }
 
+    async fn check_condition(&self, schema: &TableSchema, _condition: &str) -> Result<(), SourceError> {
+        Err(no_rows(schema))
+    }
+
     async fn next_cut(
         &self,
         schema: &Arc<TableSchema>,

@@ -191,6 +191,13 @@ impl Source for MysqlSource {
         ))
     }
 
+    async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError> {
+        let mut session = self.reader().await?;
+        let checked = split::check_condition(&mut session, schema, condition).await;
+        self.rest(session).await;
+        checked
+    }
+
     async fn next_cut(
         &self,
         schema: &Arc<TableSchema>,

@@ -142,9 +142,33 @@ fn from(schema: &TableSchema, key: &Key, range: &KeyRange) -> Result<String, Sou
     if let Some(upto) = &range.upto {
         conditions.push(format!("({})", key.up_to(upto)?));
     }
-    conditions.extend(range.condition.iter().map(|condition| format!("({condition})")));
+    conditions.extend(range.condition.as_deref().map(in_parentheses));
     let filter = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     Ok(format!("FROM {}{filter} ORDER BY {}", table_name(schema), key.order_by()))
+}
+
+/// The end of the line ends a comment that the condition may end in.
+fn in_parentheses(condition: &str) -> String {
+    format!("({condition}\n)")
+}
+
+/// Has the server read a condition.
+pub(super) async fn check_condition(
+    session: &mut Session,
+    schema: &TableSchema,
+    condition: &str,
+) -> Result<(), SourceError> {
+    let sql = format!("SELECT 1 FROM {} WHERE {} LIMIT 0", table_name(schema), in_parentheses(condition));
+    session.conn.query_drop(sql).await.map_err(|error| match error {
+        mysql_async::Error::Server(server) => {
+            let message = format!(
+                "{} does not take `{condition}` as a condition on {}: {}",
+                session.endpoint, schema.table, server.message
+            );
+            SourceError::new(SourceErrorKind::Misconfigured, message)
+        }
+        error => failure_of(&session.endpoint, &schema.table, error),
+    })
 }
 
 fn table_name(schema: &TableSchema) -> String {

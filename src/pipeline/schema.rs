@@ -24,7 +24,7 @@ impl Session<'_> {
             return Err(PipelineError::NothingSelected { patterns: self.patterns() });
         }
         let mut ready = Vec::new();
-        for DiscoveredTable { table, schema, rows_estimated } in discovered {
+        for DiscoveredTable { table, schema, rows_estimated, .. } in discovered {
             self.rows_estimated.extend(rows_estimated.map(|rows| (table.clone(), rows)));
             let is_wanted_again = self.options.resnapshot.contains_key(&table);
             if self.state.tables.contains_key(&table) && !is_wanted_again {

@@ -80,6 +80,7 @@ impl Source for Scripted {
         let found = self.tables.iter().map(|schema| DiscoveredTable {
             table: schema.table.clone(),
             schema: Ok(schema.clone()),
+            key_advised: Vec::new(),
             rows_estimated: None,
         });
         Ok(found.collect())

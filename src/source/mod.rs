@@ -59,6 +59,8 @@ pub struct DiscoveredTable {
     pub table: TableId,
     /// The schema, or why the table cannot be captured (no primary key, ...).
     pub schema: Result<TableSchema, String>,
+    /// Columns that would do as the key of a table without a primary key: those of a unique key, never null. Empty for others.
+    pub key_advised: Vec<String>,
     /// The source's own estimate.
     pub rows_estimated: Option<u64>,
 }

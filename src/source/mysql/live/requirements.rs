@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::connection::Session;
+use super::catalogue::NO_PRIMARY_KEY;
+use super::connection::{Session, identifier};
 use crate::source::mysql::binlog::Flavor;
 use crate::source::{DiscoveredTable, SourceError, SourceErrorKind};
 
@@ -99,17 +100,23 @@ pub(super) fn check_tables(tables: &[DiscoveredTable], patterns: &str) -> Vec<Fi
         let wanted = "at least one table that the user may SELECT from";
         return vec![Finding::new(Severity::Warning, "tables", format!("none for {patterns}"), wanted)];
     }
-    let reasons = tables.iter().filter_map(|table| Some((&table.table, table.schema.as_ref().err()?)));
-    reasons
-        .map(|(table, reason)| {
-            Finding::new(
-                Severity::Warning,
-                &table.to_string(),
-                reason.as_str(),
-                "a primary key of whole, exact columns",
-            )
-        })
-        .collect()
+    tables.iter().filter_map(check_table).collect()
+}
+
+fn check_table(found: &DiscoveredTable) -> Option<Finding> {
+    let reason = found.schema.as_ref().err()?;
+    let wanted = "a primary key of whole, exact columns";
+    let finding = Finding::new(Severity::Warning, &found.table.to_string(), reason.as_str(), wanted);
+    if !reason.contains(NO_PRIMARY_KEY) {
+        return Some(finding);
+    }
+    let table = format!("{}.{}", identifier(&found.table.database), identifier(&found.table.table));
+    let columns: Vec<String> = found.key_advised.iter().map(|name| identifier(name)).collect();
+    let clause = match columns.as_slice() {
+        [] => "ADD COLUMN row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY".to_string(),
+        columns => format!("ADD PRIMARY KEY ({})", columns.join(", ")),
+    };
+    Some(finding.with_fix(format!("ALTER TABLE {table} {clause}")))
 }
 
 /// Refuses a server whose log cannot be followed at all.

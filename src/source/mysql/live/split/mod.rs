@@ -152,13 +152,14 @@ fn in_parentheses(condition: &str) -> String {
     format!("({condition}\n)")
 }
 
-/// Has the server read a condition.
+/// Has the server read a condition, between two kinds of brackets: `1) OR (1` closes one of them only.
 pub(super) async fn check_condition(
     session: &mut Session,
     schema: &TableSchema,
     condition: &str,
 ) -> Result<(), SourceError> {
-    let sql = format!("SELECT 1 FROM {} WHERE {} LIMIT 0", table_name(schema), in_parentheses(condition));
+    let whole = in_parentheses(condition);
+    let sql = format!("SELECT CASE WHEN {condition}\nTHEN 1 END FROM {} WHERE {whole} LIMIT 0", table_name(schema));
     session.conn.query_drop(sql).await.map_err(|error| match error {
         mysql_async::Error::Server(server) => {
             let message = format!(

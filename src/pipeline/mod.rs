@@ -32,7 +32,7 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
-pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
+pub use status::{JobStatus, Standing, TableProgress, TableStatus, standing, status, tables};
 
 /// How a run behaves.
 #[derive(Debug, Clone, Default)]

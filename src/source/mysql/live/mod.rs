@@ -12,7 +12,9 @@ use crate::change::{ResumePoint, SourceIdentity, TableId};
 use crate::config::{MysqlConfig, ResumeBy};
 use crate::schema::TableSchema;
 use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
-use crate::source::{ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, Split, SplitKey, SplitLimits};
+use crate::source::{
+    ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, Split, SplitKey, SplitLimits,
+};
 
 mod catalogue;
 mod connection;
@@ -76,6 +78,29 @@ impl MysqlSource {
         let patterns: Vec<&str> = self.config.tables.patterns().collect();
         findings.extend(requirements::check_tables(&tables, &patterns.join(", ")));
         Ok(findings)
+    }
+
+    /// What stands in the way of going on from `position`, or will soon: `behind` is the age of what was read last.
+    ///
+    /// # Errors
+    /// Only if the server cannot be asked.
+    pub async fn check_position(
+        &self,
+        identity: &SourceIdentity,
+        position: &ResumePoint,
+        behind: Option<Duration>,
+    ) -> Result<Vec<Finding>, SourceError> {
+        let mut session = self.open().await?;
+        let found = log::identity(&mut session).await?;
+        if found != *identity {
+            return Ok(vec![requirements::other_server(identity, &found)]);
+        }
+        let by_gtid = self.by_gtid(&mut session, position).await?;
+        match log::check_held(&mut session, position, by_gtid).await {
+            Ok(()) => requirements::check_lag(&mut session, position, behind).await,
+            Err(error) if error.kind == SourceErrorKind::Lost => Ok(vec![requirements::lost(position, &error)]),
+            Err(error) => Err(error),
+        }
     }
 
     async fn open(&self) -> Result<Session, SourceError> {

@@ -1,11 +1,16 @@
 //! `alluvium check`: the job file, and what the source lacks.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::text::{Align, table};
 use super::{Exit, Global};
-use crate::config::{Problems, Setting, SourceConfig};
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Job, Problems, Setting, SourceConfig};
+use crate::pipeline::{self, PipelineError};
+use crate::source::SourceError;
 use crate::source::mysql::live;
 
 /// Checks the job file and the source, and prints what is wrong with them.
@@ -68,15 +73,46 @@ pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
         SourceConfig::Mysql(config) if !args.offline => {
             let source = live::MysqlSource::new(config.clone(), job.keys.clone());
             super::block_on(async {
-                match source.check().await {
-                    Ok(found) => say(global, &job.name, &found.into_iter().map(Finding::from).collect::<Vec<_>>()),
-                    Err(error) => super::source_failed(global, &error),
+                let mut found = match source.check().await {
+                    Ok(found) => found,
+                    Err(error) => return super::source_failed(global, &error),
+                };
+                match position(&job, &source).await {
+                    Ok(more) => found.extend(more),
+                    Err(exit) => return exit.report(global),
                 }
+                say(global, &job.name, &found.into_iter().map(Finding::from).collect::<Vec<_>>())
             })
         }
         // The files of a log were looked for when the job file was read.
         SourceConfig::Mysql(_) | SourceConfig::BinlogFiles(_) => say(global, &job.name, &[]),
     }
+}
+
+/// Why the job's position could not be looked at.
+enum Failure {
+    Source(SourceError),
+    Lake(PipelineError),
+}
+
+impl Failure {
+    fn report(&self, global: &Global) -> Exit {
+        match self {
+            Self::Source(error) => super::source_failed(global, error),
+            Self::Lake(error) => super::pipeline_failed(global, error),
+        }
+    }
+}
+
+/// What stands in the way of going on from where the job stands, for one that has run before.
+async fn position(job: &Job, source: &live::MysqlSource) -> Result<Vec<live::Finding>, Failure> {
+    let lake = super::open_lake(job).map_err(|error| Failure::Lake(error.into()))?;
+    let Some(standing) = pipeline::standing(job, &lake).await.map_err(Failure::Lake)? else { return Ok(Vec::new()) };
+    let now_us = SystemClock.unix_us();
+    let behind =
+        standing.commit_time_us.map(|us| Duration::from_micros(now_us.saturating_sub(us).max(0).unsigned_abs()));
+    let found = source.check_position(&standing.identity, &standing.position, behind).await;
+    found.map_err(Failure::Source)
 }
 
 fn say(global: &Global, job: &str, found: &[Finding]) -> Exit {

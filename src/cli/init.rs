@@ -55,6 +55,7 @@ pub struct Draft {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundTable {
     pub table: TableId,
+    /// The key, or with a problem the columns that the job file is to name as one.
     pub key: Vec<String>,
     /// The source's own estimate.
     pub rows_estimated: Option<u64>,
@@ -97,7 +98,7 @@ fn finish(global: &Global, args: &InitArgs, draft: &Draft, tables: Vec<FoundTabl
         complain(&format!("{file} cannot be written: {error}"));
         return Exit::Usage;
     }
-    let missing = tables.iter().filter(|table| table.problem.is_some()).count();
+    let missing = tables.iter().filter(|table| table.problem.is_some() && table.key.is_empty()).count();
     if global.json {
         print_json(&serde_json::json!({ "file": args.output, "tables": tables.len(), "without_capture": missing }));
         return Exit::Done;
@@ -115,7 +116,7 @@ impl From<DiscoveredTable> for FoundTable {
     fn from(found: DiscoveredTable) -> Self {
         let (key, problem) = match &found.schema {
             Ok(schema) => (schema.key_names().into_iter().map(str::to_string).collect(), None),
-            Err(problem) => (Vec::new(), Some(problem.clone())),
+            Err(problem) => (found.key_advised, Some(problem.clone())),
         };
         Self { table: found.table, key, rows_estimated: found.rows_estimated, problem }
     }
@@ -192,7 +193,10 @@ fn listed(found: &[FoundTable]) -> String {
     for table in found.iter().take(TABLES_LISTED_MAX) {
         let name = one_line(&table.table.to_string());
         let _ = match &table.problem {
-            Some(problem) => writeln!(text, "    #   {name}: NOT CAPTURED: {}", one_line(problem)),
+            Some(problem) if table.key.is_empty() => {
+                writeln!(text, "    #   {name}: NOT CAPTURED: {}", one_line(problem))
+            }
+            Some(_) => writeln!(text, "    #   {name}: no primary key, so a unique key is named below"),
             None => {
                 let rows = table.rows_estimated.map(|rows| format!(", about {} rows", count(rows)));
                 let key = one_line(&table.key.join(", "));
@@ -206,15 +210,27 @@ fn listed(found: &[FoundTable]) -> String {
     text
 }
 
-/// A section to fill in for the tables that have no key, as comments.
+/// The section `tables` for tables without a primary key: their unique keys, and what is to be filled in, as comments.
 fn keys_to_fill_in(found: &[FoundTable]) -> String {
-    let keyless: Vec<_> = found.iter().filter(|table| table.problem.is_some() && table.key.is_empty()).collect();
-    if keyless.is_empty() {
-        return String::new();
+    let of_problem = found.iter().filter(|table| table.problem.is_some());
+    let (keyless, unique): (Vec<_>, Vec<_>) = of_problem.partition(|table| table.key.is_empty());
+    let name = |table: &FoundTable| quoted(&one_line(&table.table.to_string()));
+    let mut text = String::new();
+    if !unique.is_empty() {
+        text += "# Tables without a primary key, and the columns of a unique key that identify their rows as well. Keep that key:\n\
+                 # rows that have these columns alike would be one row in the lake.\ntables:\n";
     }
-    let mut text = String::from("# Tables without a primary key: say which columns identify a row.\n# tables:\n");
+    for table in unique {
+        let columns: Vec<String> = table.key.iter().map(|column| quoted(&one_line(column))).collect();
+        text += &format!("  - match: {}\n    key: [{}]\n", name(table), columns.join(", "));
+    }
+    if keyless.is_empty() {
+        return text;
+    }
+    let heading = if text.is_empty() { "# tables:\n" } else { "" };
+    text += &format!("# Tables without any key: say which columns identify a row.\n{heading}");
     for table in keyless.iter().take(TABLES_LISTED_MAX) {
-        text += &format!("#   - match: {}\n#     key: []\n", quoted(&one_line(&table.table.to_string())));
+        text += &format!("#   - match: {}\n#     key: []\n", name(table));
     }
     text
 }
@@ -295,6 +311,7 @@ mod tests {
             found("orders", &["id"], None),
             found("log\n x", &[], Some("it has no primary key")),
             found("a", &["b", "c"], None),
+            found("u", &["x $y", "z"], Some("it has no primary key")),
         ];
         let text = draft.job_file(&tables);
         assert!(!text.contains("hunt"), "{text}");
@@ -307,6 +324,7 @@ mod tests {
         assert_eq!((source.host.as_str(), source.port, source.user.as_str()), ("db.internal", 3307, "cdc"));
         assert_eq!(source.password.reveal(), "hunter2");
         assert_eq!(source.tables.patterns().collect::<Vec<_>>(), ["shop.*", "!shop.$tmp"]);
+        assert_eq!(job.keys["shop.u"], ["x $y", "z"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::output::{print, print_json};
+use super::output::{complain, print, print_json};
 use super::progress::{Progress, Screen};
 use super::text::{Align, count, table, time};
 use super::{Exit, Global};
@@ -21,6 +21,21 @@ pub struct RunArgs {
     /// Load this table's rows again, for example after it was taken out; may be given several times.
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_id)]
     pub resnapshot: Vec<TableId>,
+    /// Of the one table to load again, load the rows of which this is true, over those that are there; SQL of the source.
+    #[arg(long, value_name = "CONDITION", requires = "resnapshot")]
+    pub r#where: Option<String>,
+}
+
+impl RunArgs {
+    /// # Errors
+    /// A condition on more than one table.
+    fn options(&self) -> Result<RunOptions, String> {
+        if self.r#where.is_some() && self.resnapshot.len() != 1 {
+            return Err("--where is a condition on one table: give one --resnapshot with it".to_string());
+        }
+        let resnapshot = self.resnapshot.iter().map(|table| (table.clone(), self.r#where.clone())).collect();
+        Ok(RunOptions { follow: self.follow, resnapshot })
+    }
 }
 
 pub(super) fn table_id(text: &str) -> Result<TableId, String> {
@@ -38,7 +53,13 @@ pub(super) fn run(global: &Global, args: &RunArgs) -> Exit {
         Err(exit) => return exit,
     };
     let progress = Progress::new(screen);
-    let options = RunOptions { follow: args.follow, resnapshot: args.resnapshot.iter().cloned().collect() };
+    let options = match args.options() {
+        Ok(options) => options,
+        Err(problem) => {
+            complain(&problem);
+            return Exit::Usage;
+        }
+    };
     super::block_on(async {
         let lake = match super::open_lake(&job) {
             Ok(lake) => lake,

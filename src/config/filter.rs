@@ -5,7 +5,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use crate::change::TableId;
 
 /// Patterns over `database.table`, in order: `shop.*` selects, `!shop.tmp_*` takes away; the last pattern
-/// that matches decides. `*` does not match a dot.
+/// that matches decides.
 #[derive(Debug, Clone)]
 pub struct TableFilter {
     patterns: Vec<Pattern>,
@@ -15,7 +15,8 @@ pub struct TableFilter {
 struct Pattern {
     text: String,
     selects: bool,
-    glob: GlobMatcher,
+    database: GlobMatcher,
+    table: GlobMatcher,
 }
 
 /// A pattern that is not `database.table`, each a glob.
@@ -40,9 +41,9 @@ impl TableFilter {
         if SYSTEM_DATABASES.contains(&table.database.to_ascii_lowercase().as_str()) {
             return false;
         }
-        // A slash separates the names for the glob, so that a dot inside a quoted name is an ordinary character.
-        let path = format!("{}/{}", table.database, table.table);
-        self.patterns.iter().rev().find(|pattern| pattern.glob.is_match(&path)).is_some_and(|pattern| pattern.selects)
+        let matches =
+            |pattern: &&Pattern| pattern.database.is_match(&table.database) && pattern.table.is_match(&table.table);
+        self.patterns.iter().rev().find(matches).is_some_and(|pattern| pattern.selects)
     }
 
     /// The patterns as they were typed.
@@ -59,12 +60,13 @@ impl Pattern {
         if database.is_empty() || table.is_empty() {
             return Err(invalid());
         }
-        let glob = GlobBuilder::new(&format!("{database}/{table}"))
-            .literal_separator(true)
-            .build()
-            .map_err(|_| invalid())?
-            .compile_matcher();
-        Ok(Self { text: text.to_string(), selects: !text.starts_with('!'), glob })
+        // Each name has a glob of its own, so that dots and slashes in a name are letters like others.
+        let matcher = |glob: &str| {
+            let glob = GlobBuilder::new(glob).literal_separator(false).build();
+            glob.map(|glob| glob.compile_matcher()).map_err(|_| invalid())
+        };
+        let (database, table) = (matcher(database)?, matcher(table)?);
+        Ok(Self { text: text.to_string(), selects: !text.starts_with('!'), database, table })
     }
 }
 
@@ -85,6 +87,7 @@ mod tests {
         check(&["shop.*"], ("shop2", "orders"), false);
         check(&["*.*"], ("mysql", "user"), false);
         check(&["s*.*"], ("shop", "a.b"), true);
+        check(&["s*.*"], ("s/hop", "a/b"), true);
         check(&[], ("shop", "orders"), false);
     }
 

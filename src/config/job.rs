@@ -72,7 +72,28 @@ pub struct BinlogFilesConfig {
 #[derive(Debug, Clone)]
 pub struct SnapshotConfig {
     pub mode: SnapshotMode,
-    pub split_rows: usize,
+    /// Rows that are read at once; `None` for as many as suit their size.
+    pub split_rows: Option<usize>,
+    /// Connections that read at once.
+    pub readers: usize,
+    /// A query that takes longer ends where it has come to.
+    pub query_time_max: Duration,
+    /// No query is begun while more threads of the server are at work, ours among them.
+    pub threads_running_max: Option<u32>,
+    /// No query is begun while the server, a replica itself, is further behind.
+    pub replica_lag_max: Option<Duration>,
+}
+
+impl SnapshotConfig {
+    /// What holds where the job file says nothing.
+    pub const DEFAULT: Self = Self {
+        mode: SnapshotMode::Initial,
+        split_rows: None,
+        readers: 4,
+        query_time_max: Duration::from_secs(300),
+        threads_running_max: Some(100),
+        replica_lag_max: None,
+    };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,10 @@ const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3_600), ('d', 86_400
 const SECONDS_MAX: u64 = 3_650 * 86_400;
 
 impl Period {
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
     pub const fn hours(hours: u64) -> Self {
         Self(Duration::from_secs(hours * 3_600))
     }

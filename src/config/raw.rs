@@ -93,10 +93,18 @@ mapping! {
     struct RawSnapshot {
         /// `initial` loads the rows that are there and then follows the log; `never` follows the log only, and tables start empty.
         mode: SnapshotWord => default "initial",
-        /// How many rows are read at once: a number, or `auto`.
+        /// How many rows one query reads: a number, or `auto`, as many as suit their size and `run.memory`.
         split_rows: RowsOrAuto => default "auto",
+        /// How many queries read at once, each on a connection of its own, 1 to 64.
+        readers: u64 => default "4",
+        /// How long one query may take: a number with s, m or h. One that takes longer ends where it has come to, and the next begins there.
+        query_time: Period => default "5m",
+        /// No query is begun while the server's `Threads_running` is above this: a number, or `off`.
+        threads_running: ValueOrOff<u64> => default "100",
+        /// No query is begun while the server, where it is a replica itself, is further behind its own source: a number with s, m or h, or `off`.
+        replica_lag: ValueOrOff<Period> => default "off",
     }
-    later ["readers"]
+    later []
 }
 
 mapping! {
@@ -311,6 +319,26 @@ impl<T: FromNode> FromNode for OrOff<T> {
         match &node.value {
             Value::Scalar(text) if text.text() == "off" => Some(Self::Off),
             Value::Scalar(_) => wrong_type(node, path, "off or a mapping", report),
+            _ => T::from_node(node, path, report).map(Self::On),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "oneOf": [{ "const": "off" }, T::schema()] })
+    }
+}
+
+/// A limit, or `off`.
+#[derive(Debug)]
+pub(super) enum ValueOrOff<T> {
+    Off,
+    On(T),
+}
+
+impl<T: FromNode> FromNode for ValueOrOff<T> {
+    fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            Value::Scalar(text) if text.text() == "off" => Some(Self::Off),
             _ => T::from_node(node, path, report).map(Self::On),
         }
     }

@@ -51,7 +51,7 @@ fn ten_lines_make_a_complete_job() {
     let (mysql, _) = mysql(SHOP);
     assert_eq!((mysql.host.as_str(), mysql.port, mysql.user.as_str()), ("db.internal", 3306, "cdc"));
     assert_eq!((mysql.tls, mysql.resume), (TlsMode::Verified, ResumeBy::Auto));
-    assert_eq!((mysql.snapshot.mode, mysql.snapshot.split_rows), (SnapshotMode::Initial, 100_000));
+    assert_eq!((mysql.snapshot.mode, mysql.snapshot.split_rows), (SnapshotMode::Initial, None));
     assert!(mysql.server_id >= 1 << 31);
     let defaults: Vec<_> = settings.iter().filter(|s| s.is_default).map(|s| s.key.as_str()).collect();
     assert_eq!(
@@ -62,6 +62,10 @@ fn ten_lines_make_a_complete_job() {
             "source.ca",
             "source.snapshot.mode",
             "source.snapshot.split_rows",
+            "source.snapshot.readers",
+            "source.snapshot.query_time",
+            "source.snapshot.threads_running",
+            "source.snapshot.replica_lag",
             "source.resume",
             "source.server_id",
             "lake.options",
@@ -96,7 +100,7 @@ source:
   url: postgres://x@y
   pasword: x
   tables: [orders, shop.*]
-  snapshot: { mode: sometimes, split_rows: many, readers: 4 }
+  snapshot: { mode: sometimes, split_rows: many, readers: 0 }
   server_id: 0
 defaults: {}
 lake:
@@ -118,7 +122,7 @@ f:7:3 source.pasword: is not a key here; did you mean password?
 f:8:12 source.tables[0]: \"orders\" is not a table pattern: write database.table, with * for any name (shop.*, !shop.tmp_*)
 f:9:21 source.snapshot.mode: must be initial or never, found `sometimes`
 f:9:44 source.snapshot.split_rows: must be auto or a whole number, found `many`
-f:9:50 source.snapshot.readers: is not supported yet: leave it out
+f:9:59 source.snapshot.readers: must be 1 to 64, found 0
 f:10:14 source.server_id: must be 1 to 4294967295, found 0
 f:11:1 defaults: is not supported yet: leave it out
 f:13:9 lake.path: the environment variable NOPE is not set

@@ -24,8 +24,8 @@ use super::state::JobState;
 use crate::change::{ResumePoint, SourceIdentity, SourcePosition, TableId};
 use crate::schema::TableSchema;
 
-/// The format of entries and states. A reader refuses a newer one.
-const FORMAT: u32 = 1;
+/// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most.
+const FORMAT: u32 = 2;
 
 /// After how many entries the folded state is stored: it bounds what a start has to read.
 const ENTRIES_PER_STATE: u64 = 50;
@@ -64,9 +64,14 @@ pub enum Work {
     /// Changes are applied to `tables`; the position moves to the entry's end.
     Batch {
         tables: Vec<TableId>,
-        /// The key range of a first load that is part of the batch.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        split: Option<SplitRecord>,
+        /// The key ranges of first loads that are part of the batch, one for a table.
+        #[serde(
+            default,
+            alias = "split",
+            deserialize_with = "super::state::one_or_many",
+            skip_serializing_if = "Vec::is_empty"
+        )]
+        splits: Vec<SplitRecord>,
     },
     /// Tables get a schema: new tables, or new columns.
     Schema { tables: Vec<SchemaRecord> },
@@ -83,8 +88,11 @@ pub struct SchemaRecord {
     /// Added columns whose old rows get a value: name and value as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
-    /// Whether the rows that the source has now are to be loaded; all rows that the table has go first.
+    /// Whether the rows that the source has now are to be loaded; all rows that the table has go first, unless there is a condition.
     pub load: bool,
+    /// Only the rows of which this is true are loaded, over those that the table has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
 }
 
 /// A key range of a first load. Keys are in the source's own notation.
@@ -98,6 +106,9 @@ pub struct SplitRecord {
     /// The split ends with this key, or has no end.
     pub last: Option<String>,
     pub rows: u64,
+    /// Of a load of some rows only: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
 }
 
 /// Why the ledger could not be read or written.
@@ -392,18 +403,25 @@ mod tests {
     }
 
     fn batch(name: &str, split: Option<SplitRecord>) -> Work {
-        Work::Batch { tables: vec![TableId::new("shop", name)], split }
+        Work::Batch { tables: vec![TableId::new("shop", name)], splits: split.into_iter().collect() }
+    }
+
+    fn record(schema: TableSchema, load: bool) -> SchemaRecord {
+        SchemaRecord { schema, position: at(4).position, defaults: Vec::new(), load, condition: None }
+    }
+
+    fn load_of(state: &JobState) -> LoadState {
+        state.tables[&TableId::new("shop", "orders")].load.clone()
     }
 
     fn new_table(name: &str, load: bool) -> Work {
-        Work::Schema {
-            tables: vec![SchemaRecord { schema: table(name), position: at(4).position, defaults: Vec::new(), load }],
-        }
+        Work::Schema { tables: vec![record(table(name), load)] }
     }
 
     fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {
         let table = TableId::new("shop", "orders");
-        Some(SplitRecord { table, index, after: after.map(Into::into), last: last.map(Into::into), rows: 10 })
+        let (after, last) = (after.map(Into::into), last.map(Into::into));
+        Some(SplitRecord { table, index, after, last, rows: 10, condition: None })
     }
 
     #[tokio::test]
@@ -421,8 +439,10 @@ mod tests {
             step(&ledger, &mut state, batch("orders", None), offset).await;
         }
         assert_eq!(ledger.load().await.unwrap().as_ref(), Some(&state));
-        let orders = TableId::new("shop", "orders");
-        assert_eq!(state.next_load(), Some((&orders, 1, Some("7"))));
+        assert_eq!(
+            load_of(&state),
+            LoadState::Loading { index: 1, after: Some("7".into()), rows: 10, condition: None }
+        );
         ledger.fold(&state, true).await.unwrap();
         assert_eq!(ledger.load().await.unwrap(), Some(state));
     }
@@ -482,9 +502,7 @@ mod tests {
         let ledger = ledger(&store);
         let mut state = begun(&ledger).await;
         let schema = TableSchema { key: vec![1], ..table("orders") };
-        let work = Work::Schema {
-            tables: vec![SchemaRecord { schema, position: at(4).position, defaults: Vec::new(), load: false }],
-        };
+        let work = Work::Schema { tables: vec![record(schema, false)] };
         let entry = LedgerEntry::next(&state, ledger.run(), 0, work);
         ledger.put(&entry).await.unwrap();
         assert!(matches!(ledger.load().await, Err(LedgerError::Unreadable { .. })));
@@ -504,11 +522,21 @@ mod tests {
         step(&ledger, &mut state, new_table("orders", true), 4).await;
         step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
         step(&ledger, &mut state, batch("orders", split(1, Some("7"), None)), 20).await;
-        assert_eq!(state.next_load(), None);
-        let last = state.last_split.clone().unwrap();
-        state.revert_split(&last);
+        assert_eq!(load_of(&state), LoadState::Done);
+        let last = state.last_splits.clone();
+        state.revert_splits(&last);
         let load = &state.tables[&TableId::new("shop", "orders")].load;
-        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0 });
+        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0, condition: None });
+    }
+
+    #[test]
+    fn an_entry_of_format_one_keeps_its_split() {
+        let old = r#"{"kind":"batch","tables":[],"split":{"table":{"database":"shop","table":"orders"},"index":3,"after":null,
+            "last":"[\"7\"]","rows":10}}"#;
+        let Ok(Work::Batch { splits, .. }) = serde_json::from_str(old) else { panic!("unreadable") };
+        assert_eq!((splits[0].index, splits[0].last.as_deref()), (3, Some("[\"7\"]")));
+        let Ok(Work::Batch { splits, .. }) = serde_json::from_str(r#"{"kind":"batch","tables":[]}"#) else { panic!() };
+        assert!(splits.is_empty());
     }
 
     #[tokio::test]
@@ -523,6 +551,6 @@ mod tests {
         step(&ledger, &mut state, stop, 10).await;
         assert_eq!(state.followed().count(), 0);
         step(&ledger, &mut state, new_table("orders", true), 20).await;
-        assert_eq!(state.next_load(), Some((&TableId::new("shop", "orders"), 1, None)));
+        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None });
     }
 }

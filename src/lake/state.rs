@@ -15,9 +15,9 @@ pub struct JobState {
     pub newest: LedgerEntry,
     #[serde(with = "by_table")]
     pub tables: BTreeMap<TableId, TableState>,
-    /// The last key range that a batch was to load: the only one that may have been left out of its table.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_split: Option<SplitRecord>,
+    /// The key ranges of the last batch that was to load some: the only ones that may have been left out of their tables.
+    #[serde(default, alias = "last_split", deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
+    pub last_splits: Vec<SplitRecord>,
 }
 
 /// One captured table, or one that was taken out.
@@ -39,11 +39,14 @@ pub struct TableState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LoadState {
-    /// The next split has this index and begins after this key. A load begins by emptying the table.
+    /// The next split has this index and begins after this key. A load begins by emptying the table, unless it is one
+    /// of some rows only.
     Loading {
         index: u64,
         after: Option<String>,
         rows: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        condition: Option<String>,
     },
     Done,
 }
@@ -61,7 +64,7 @@ impl JobState {
         (entry.sequence == 1 && entry.work == Work::Begin).then(|| Self {
             newest: entry,
             tables: BTreeMap::new(),
-            last_split: None,
+            last_splits: Vec::new(),
         })
     }
 
@@ -73,7 +76,7 @@ impl JobState {
         }
         match &entry.work {
             Work::Begin => return None,
-            Work::Batch { tables, split } => self.fold_batch(entry.sequence, tables, split.as_ref())?,
+            Work::Batch { tables, splits } => self.fold_batch(entry.sequence, tables, splits)?,
             Work::Schema { tables } => tables.iter().for_each(|record| self.fold_schema(entry.sequence, record)),
             Work::Stop { table, position, reason } => self.fold_stop(table, position, reason),
         }
@@ -81,19 +84,21 @@ impl JobState {
         Some(())
     }
 
-    fn fold_batch(&mut self, sequence: u64, tables: &[TableId], split: Option<&SplitRecord>) -> Option<()> {
-        let named = tables.iter().chain(split.map(|split| &split.table));
+    fn fold_batch(&mut self, sequence: u64, tables: &[TableId], splits: &[SplitRecord]) -> Option<()> {
+        let named = tables.iter().chain(splits.iter().map(|split| &split.table));
         if named.into_iter().any(|table| !self.tables.contains_key(table)) {
             return None;
         }
         for table in tables {
             self.tables.get_mut(table)?.sequence = sequence;
         }
-        if let Some(split) = split {
+        for split in splits {
             let table = self.tables.get_mut(&split.table)?;
-            table.load.advance(split);
+            table.load = table.load.after(split);
             table.splits = split.index.saturating_add(1);
-            self.last_split = Some(split.clone());
+        }
+        if !splits.is_empty() {
+            self.last_splits = splits.to_vec();
         }
         Some(())
     }
@@ -102,7 +107,9 @@ impl JobState {
         let known = self.tables.get(&record.schema.table);
         let splits = known.map_or(0, |known| known.splits);
         let load = match known {
-            _ if record.load => LoadState::Loading { index: splits, after: None, rows: 0 },
+            _ if record.load => {
+                LoadState::Loading { index: splits, after: None, rows: 0, condition: record.condition.clone() }
+            }
             Some(known) => known.load.clone(),
             None => LoadState::Done,
         };
@@ -116,17 +123,20 @@ impl JobState {
         self.tables.entry(table.clone()).or_insert(fresh).stopped = Some(stopped);
     }
 
-    /// Takes the last split back: its batch was applied without the split's rows.
-    pub fn revert_split(&mut self, split: &SplitRecord) {
-        if let Some(table) = self.tables.get_mut(&split.table) {
+    /// Takes splits of the last batch that had some back: it was applied to their tables without their rows. The others
+    /// are there.
+    pub fn revert_splits(&mut self, splits: &[SplitRecord]) {
+        for split in splits {
+            let Some(table) = self.tables.get_mut(&split.table) else { continue };
             let rows = match &table.load {
                 LoadState::Loading { rows, .. } => rows.saturating_sub(split.rows),
                 LoadState::Done => 0,
             };
-            table.load = LoadState::Loading { index: split.index, after: split.after.clone(), rows };
+            let (index, after, condition) = (split.index, split.after.clone(), split.condition.clone());
+            table.load = LoadState::Loading { index, after, rows, condition };
             table.splits = split.index;
         }
-        self.last_split = None;
+        self.last_splits.clear();
     }
 
     /// Tables that are followed, with their schema and state.
@@ -134,31 +144,40 @@ impl JobState {
         let running = self.tables.iter().filter(|(_, state)| state.stopped.is_none());
         running.filter_map(|(table, state)| Some((table, state.schema.as_ref()?, state)))
     }
-
-    /// The table whose first load is next, if any is left.
-    pub fn next_load(&self) -> Option<(&TableId, u64, Option<&str>)> {
-        self.followed().find_map(|(table, _, state)| match &state.load {
-            LoadState::Loading { index, after, .. } => Some((table, *index, after.as_deref())),
-            LoadState::Done => None,
-        })
-    }
 }
 
 impl LoadState {
-    fn advance(&mut self, split: &SplitRecord) {
+    /// The state once `split` is loaded.
+    #[must_use]
+    pub fn after(&self, split: &SplitRecord) -> Self {
         let before = match self {
             Self::Loading { rows, .. } => *rows,
             Self::Done => 0,
         };
-        *self = match &split.last {
+        match &split.last {
             Some(last) => Self::Loading {
                 index: split.index.saturating_add(1),
                 after: Some(last.clone()),
                 rows: before + split.rows,
+                condition: split.condition.clone(),
             },
             None => Self::Done,
-        };
+        }
     }
+}
+
+/// A list, or the single value or null that format 1 had in its place.
+pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<SplitRecord>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        Many(Vec<SplitRecord>),
+        One(Option<Box<SplitRecord>>),
+    }
+    Ok(match OneOrMany::deserialize(from)? {
+        OneOrMany::Many(splits) => splits,
+        OneOrMany::One(split) => split.into_iter().map(|split| *split).collect(),
+    })
 }
 
 /// A map with a struct as its key, as a list in JSON.

@@ -64,6 +64,10 @@ pub enum PipelineError {
         "the source gave rows of {table} before it told the table's columns; nothing was applied. This is a fault of Alluvium"
     )]
     Unannounced { table: TableId },
+    #[error("reading {table} for its first load ended in a fault of Alluvium: {error}")]
+    Reader { table: TableId, error: tokio::task::JoinError },
+    #[error("reading ahead for first loads ended in a fault of Alluvium: {0}")]
+    ReadAhead(tokio::task::JoinError),
     #[error("there is no table {table} to work on: {reason}")]
     NoSuchTable { table: TableId, reason: String },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
@@ -89,6 +93,7 @@ impl PipelineError {
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
             Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => 1,
             Self::TableBehind { .. } | Self::Unannounced { .. } => 1,
+            Self::Reader { .. } | Self::ReadAhead(_) => 1,
         }
     }
 

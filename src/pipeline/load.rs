@@ -1,88 +1,199 @@
-//! The first load of a table, one key range at a time, in its place in the log.
+//! The first load of a table, some key ranges at a time, in their places in the log.
 //!
 //! ```text
-//! log      ──┬───────────────┬───────────────┬──────────▶
-//!            position       low             high
-//! batch      │ changes up to low │ the split's rows │ changes up to high │  one commit, at high
+//! log      ──┬───────┬───────┬───────────────┬───────┬──────▶
+//!            position low 1   low 2          high 2  high 1
+//! batch      │ changes up to low 1 │ rows 1 │ changes │ rows 2 │ changes up to the last high │  one commit there
 //! ```
-//! The rows of a split are in the state that they had at some moment between the two watermarks, so the
+//! The rows of a split are in the state that they had at some moment between its two watermarks, so the
 //! changes after `low` are laid over them; the last change per key counts, and the commit is the table's
-//! loaded part exactly as it was at `high`. Changes to rows that are not loaded yet are applied like all
+//! loaded part exactly as it was at the last `high` of the batch. Changes to rows that are not loaded yet are applied like all
 //! others: when their split comes, it is placed at a later point of the log, and overwrites them by key.
 //! So no change has to be compared with a key range, whatever the key's collation. The first split of a load
 //! empties the table, so that a table can be loaded again.
+//!
+//! While a batch is applied the log stands still at its end, and the next splits are read: their `low` is not before it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::PipelineError;
-use super::reader::{Filled, Reader, Until, keyless};
+use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
-use crate::change::{ChangeBatch, SourcePosition, TableId};
+use super::wave::{self, Aborting, LoadJob, Wave, WaveLimits};
+use crate::change::{SourcePosition, TableId};
 use crate::config::{Job, SourceConfig};
 use crate::lake::{LoadState, SplitRecord};
-use crate::source::{Split, SplitKey};
+use crate::source::{KeyRange, SplitKey};
 
 /// Rows of a table's first split when the job leaves it open: small, to learn how wide rows are.
 const SPLIT_ROWS_FIRST: usize = 10_000;
 
-/// Most rows of a split: bounds the time for which one query is open on the source.
+/// Fewest and most rows of a split: below, the split's own statements cost more than its rows; above, nothing is gained.
+const SPLIT_ROWS_MIN: usize = 1_000;
 const SPLIT_ROWS_MAX: usize = 500_000;
 
-/// Share of the job's memory that the rows of one split may take.
-const SPLIT_MEMORY_DIVISOR: usize = 8;
+/// Share of the job's memory that a wave may take. Two are there at once: one is read while the other is applied.
+const WAVE_MEMORY_DIVISOR: usize = 8;
 
-pub(super) fn first_split_rows(job: &Job) -> usize {
-    match &job.source {
-        SourceConfig::Mysql(mysql) if mysql.snapshot.split_rows > 0 => mysql.snapshot.split_rows,
-        _ => SPLIT_ROWS_FIRST,
+/// Splits that each reader gets of a wave: with one only, all others would wait for the slowest.
+const SPLITS_PER_READER: usize = 3;
+
+/// What is known about first loads, and the next wave.
+pub(super) struct Loads {
+    limits: WaveLimits,
+    /// Rows of a split as the job file has them.
+    split_rows: Option<usize>,
+    /// Bytes of a row in memory, of tables of which some have been read.
+    widths: HashMap<TableId, usize>,
+    next: Option<Aborting<Result<Wave, PipelineError>>>,
+    /// Tables that are to be loaded anew, once the log has been read up to now.
+    held_back: HashSet<TableId>,
+}
+
+impl Loads {
+    pub fn new(job: &Job) -> Self {
+        let snapshot = match &job.source {
+            SourceConfig::Mysql(mysql) => Some(&mysql.snapshot),
+            SourceConfig::BinlogFiles(_) => None,
+        };
+        let readers = snapshot.map_or(1, |snapshot| snapshot.readers).max(1);
+        let bytes_max = job.run.memory_bytes / WAVE_MEMORY_DIVISOR;
+        let limits = WaveLimits { readers, bytes_max, rows_max: job.run.batch_rows };
+        let split_rows = snapshot.and_then(|snapshot| snapshot.split_rows);
+        Self { limits, split_rows, widths: HashMap::new(), next: None, held_back: HashSet::new() }
+    }
+
+    /// Loads nothing of these tables, until it is called with others.
+    pub fn hold_back(&mut self, tables: &HashSet<TableId>) {
+        self.held_back.clone_from(tables);
+    }
+
+    /// How many rows a split of the table is to have, so that each reader gets some of a wave.
+    fn split_rows(&self, table: &TableId) -> usize {
+        if let Some(rows) = self.split_rows {
+            return rows;
+        }
+        let Some(width) = self.widths.get(table) else { return SPLIT_ROWS_FIRST };
+        let bytes = self.limits.bytes_max / (self.limits.readers * SPLITS_PER_READER);
+        (bytes / width.max(&1)).clamp(SPLIT_ROWS_MIN, SPLIT_ROWS_MAX)
+    }
+
+    fn learn(&mut self, wave: &Wave) {
+        for part in wave.parts.iter().filter(|part| part.rows() > 0) {
+            self.widths.insert(part.job().table().clone(), part.bytes() / part.rows());
+        }
     }
 }
 
 impl Session<'_> {
-    /// Loads the next split of the first table that is not loaded yet, and applies it with the changes around it.
-    pub(super) async fn load_split(&mut self, reader: &mut Reader) -> Result<Progress, PipelineError> {
-        let Some((table, index, after)) = self.state.next_load() else { return Ok(Progress::Going) };
-        let (table, after) = (table.clone(), after.map(|key| SplitKey(key.to_string())));
-        let after_is_start = after.is_none();
-        let schema = self.state.tables.get(&table).and_then(|state| state.schema.clone());
-        let schema = Arc::new(schema.expect("invariant: a table that is loaded has a schema"));
-        let mut split = self.environment.source.read_split(&schema, after.as_ref(), self.split_rows).await?;
-        self.learn_split_rows(&split);
-        let record = SplitRecord {
-            table: table.clone(),
-            index,
-            after: after.map(|key| key.0),
-            last: split.last_key.as_ref().map(|key| key.0.clone()),
-            rows: split.rows.iter().map(|rows| rows.operations.len() as u64).sum(),
-        };
-        if let Some(stopped) = split.rows.iter().find_map(keyless) {
-            self.stop_table(stopped.table, split.high.position.clone(), stopped.reason).await?;
-            self.skip_stopped(reader);
-            return Ok(Progress::Going);
-        }
-        let high = split.high.position.clone();
-        if after_is_start {
-            let empty = ChangeBatch::truncate(&schema, split.low.position.clone(), self.environment.clock.unix_us());
-            split.rows.insert(0, empty);
-        }
+    /// Whether rows of first loads are to be read now.
+    pub(super) fn has_loads(&self) -> bool {
+        let mut loading = self.state.followed().filter(|(_, _, state)| state.load != LoadState::Done);
+        loading.any(|(table, ..)| !self.loads.held_back.contains(table))
+    }
+
+    /// Loads the next splits of tables that are not loaded yet, and applies them with the changes around them.
+    pub(super) async fn load_wave(&mut self, reader: &mut Reader) -> Result<Progress, PipelineError> {
+        let Some(mut wave) = self.next_wave(reader).await? else { return Ok(Progress::Ended) };
+        self.loads.learn(&wave);
+        self.stop_keyless(&mut wave).await?;
+        self.skip_stopped(reader);
+        let Some(high) = wave.high().map(|high| high.position.clone()) else { return Ok(Progress::Going) };
+        let records: Vec<SplitRecord> = wave.parts.iter().map(wave::Part::record).collect();
+        reader.place(wave.into_placed(self.environment.clock.unix_us()));
         let mut batch = self.new_batch();
-        reader.place(split);
         let until = Until { position: Some(&high), exactly: true, ..Until::default() };
         match reader.fill(&mut batch, &until).await? {
             Filled::Ready => {
-                self.commit_batch(batch, Some(record)).await?;
+                self.read_ahead(&records);
+                self.commit_batch(batch, records.clone()).await?;
                 self.skip_stopped(reader);
-                self.report_load(&table);
+                records.iter().for_each(|record| self.report_load(&record.table));
                 Ok(Progress::Going)
             }
             Filled::Ended => Ok(Progress::Ended),
-            // The split may have been read under the schema after the change: read all of this again, the
-            // change first, then the split anew.
+            // The splits may have been read under the schema after the change: read all of this again, the
+            // change first, then the splits anew.
             interrupted => {
                 drop(interrupted);
                 self.pass(reader, &high).await
             }
         }
+    }
+
+    /// The wave that was read ahead, or one read now. `None` if the run is to stop.
+    async fn next_wave(&mut self, reader: &Reader) -> Result<Option<Wave>, PipelineError> {
+        let stop = self.environment.stop.clone();
+        loop {
+            let (is_ahead, reading) = match self.loads.next.take() {
+                Some(reading) => (true, reading),
+                None => (false, self.read_wave(self.load_jobs(&[]))),
+            };
+            let wave = tokio::select! {
+                wave = reading => wave.map_err(PipelineError::ReadAhead)??,
+                () = stop.cancelled() => return Ok(None),
+            };
+            // What was read ahead is of no use after a table was taken out or changed, or when the log went on.
+            if !is_ahead || (self.is_due(&wave) && wave.low().is_none_or(|low| *low >= reader.at.position)) {
+                return Ok(Some(wave));
+            }
+        }
+    }
+
+    /// Whether the wave's splits are the next ones of their tables.
+    fn is_due(&self, wave: &Wave) -> bool {
+        wave.parts.iter().all(|part| {
+            let Some(table) = self.state.tables.get(part.job().table()) else { return false };
+            let (index, after) = (part.job().index, part.job().range.after.as_ref().map(|key| &key.0));
+            let is_next = matches!(&table.load, LoadState::Loading { index: next, after: from, .. }
+                if *next == index && from.as_ref() == after);
+            is_next && table.stopped.is_none() && table.schema.as_ref() == Some(&*part.job().schema)
+        })
+    }
+
+    /// Begins to read what comes after `records`, which are about to be applied.
+    fn read_ahead(&mut self, records: &[SplitRecord]) {
+        let jobs = self.load_jobs(records);
+        self.loads.next = (!jobs.is_empty()).then(|| self.read_wave(jobs));
+    }
+
+    fn read_wave(&self, jobs: Vec<LoadJob>) -> Aborting<Result<Wave, PipelineError>> {
+        let source = Arc::clone(&self.environment.source);
+        Aborting(tokio::spawn(wave::read(source, jobs, self.loads.limits)))
+    }
+
+    /// What is left to be loaded once `records` are.
+    fn load_jobs(&self, records: &[SplitRecord]) -> Vec<LoadJob> {
+        let mut jobs = Vec::new();
+        for (table, schema, state) in self.state.followed().filter(|(table, ..)| !self.loads.held_back.contains(table))
+        {
+            let done = records.iter().find(|record| record.table == *table);
+            let load = done.map_or_else(|| state.load.clone(), |record| state.load.after(record));
+            let LoadState::Loading { index, after, rows, condition } = load else { continue };
+            let estimated = self.rows_estimated.get(table).filter(|_| condition.is_none());
+            jobs.push(LoadJob {
+                schema: Arc::new(schema.clone()),
+                index,
+                range: KeyRange { after: after.map(SplitKey), upto: None, condition },
+                rows: self.loads.split_rows(table),
+                rows_left: estimated.map(|all| all.saturating_sub(rows)).filter(|left| *left > 0),
+            });
+        }
+        jobs
+    }
+
+    /// Takes out the tables that have rows without a whole key, and their rows from the wave.
+    async fn stop_keyless(&mut self, wave: &mut Wave) -> Result<(), PipelineError> {
+        let (stopped, parts) = std::mem::take(&mut wave.parts).into_iter().partition(|part| part.keyless().is_some());
+        wave.parts = parts;
+        let stopped: Vec<wave::Part> = stopped;
+        for part in stopped {
+            if let Some(found) = part.keyless() {
+                self.stop_table(found.table, part.high().clone(), found.reason).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Goes on from the job's position without a split until the log has passed `position`.
@@ -92,25 +203,13 @@ impl Session<'_> {
             let mut batch = self.new_batch();
             let until = Until { position: Some(position), ..Until::default() };
             let filled = reader.fill(&mut batch, &until).await?;
-            self.commit_batch(batch, None).await?;
+            self.commit_batch(batch, Vec::new()).await?;
             self.skip_stopped(reader);
             if self.follow_up(filled, reader).await? == Progress::Ended {
                 return Ok(Progress::Ended);
             }
         }
         Ok(Progress::Going)
-    }
-
-    /// Chooses the next split's rows so that they fit their share of the memory.
-    fn learn_split_rows(&mut self, split: &Split) {
-        let SourceConfig::Mysql(mysql) = &self.job.source else { return };
-        let rows: usize = split.rows.iter().map(|rows| rows.operations.len()).sum();
-        if mysql.snapshot.split_rows > 0 || rows == 0 {
-            return;
-        }
-        let bytes: usize = split.rows.iter().map(|rows| rows.memory_bytes()).sum();
-        let share = self.job.run.memory_bytes / SPLIT_MEMORY_DIVISOR;
-        self.split_rows = (share / (bytes / rows).max(1)).clamp(1_000, SPLIT_ROWS_MAX);
     }
 
     fn report_load(&self, table: &TableId) {

@@ -15,8 +15,9 @@ mod session;
 mod status;
 #[cfg(test)]
 mod tests;
+mod wave;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,15 +32,16 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
-pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
+pub use status::{JobStatus, Standing, TableProgress, TableStatus, standing, status, tables};
 
 /// How a run behaves.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Go on for ever instead of stopping at the position that the source had when the run began.
     pub follow: bool,
-    /// Tables whose rows are loaded again, those that were taken out among them.
-    pub resnapshot: BTreeSet<TableId>,
+    /// Tables whose rows are loaded again, those that were taken out among them: all rows, or over those that the table has
+    /// the ones of which a condition in the source's own language is true.
+    pub resnapshot: BTreeMap<TableId, Option<String>>,
 }
 
 /// What a run works with. All of it is passed in, so that a test can put its own in place.

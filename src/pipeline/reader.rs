@@ -1,6 +1,6 @@
 //! Fills micro-batches from a stream of changes, and puts the rows of a first load in their place in the log.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::PipelineError;
 use crate::batch::{MicroBatch, null_key};
 use crate::change::{ChangeBatch, Losses, ResumePoint, SourcePosition, TableId};
 use crate::clock::Clock;
-use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, Split, TableStopped};
+use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, TableStopped};
 
 /// How long a batch without rows is waited with: then the caller may save the position that has been reached.
 const EMPTY_AGE_MAX: Duration = Duration::from_secs(10);
@@ -36,6 +36,14 @@ pub(super) struct Until<'a> {
     pub exactly: bool,
 }
 
+/// Rows of one table's first load, and their place in the log.
+#[derive(Debug)]
+pub(super) struct PlacedRows {
+    pub low: SourcePosition,
+    pub rows: Vec<ChangeBatch>,
+    pub losses: Losses,
+}
+
 /// A running read of the log, with what the pipeline keeps about it.
 pub(super) struct Reader {
     stream: Box<dyn ChangeStream>,
@@ -45,11 +53,11 @@ pub(super) struct Reader {
     stop: CancellationToken,
     /// The last boundary that was read.
     pub at: ResumePoint,
-    /// Rows of a first load that wait for the log to reach their low watermark.
-    waiting_split: Option<Split>,
-    /// Rows of a first load that were pushed since the last boundary, and the number of the `Rows` event that
+    /// Rows of first loads that wait for the log to reach their low watermark, the lowest first.
+    waiting: VecDeque<PlacedRows>,
+    /// Rows of first loads that were pushed since the last boundary, and the number of the `Rows` event that
     /// they were pushed with: a rollback of that event is none of theirs.
-    pushed_split: Option<(usize, Split)>,
+    placed: Vec<(usize, PlacedRows)>,
     /// Rows of a transaction were taken back that the stream does not give again: it has to be opened anew.
     is_torn: bool,
     /// Losses in the rows of first loads that no caller has taken yet.
@@ -74,8 +82,8 @@ impl Reader {
             clock,
             stop,
             at,
-            waiting_split: None,
-            pushed_split: None,
+            waiting: VecDeque::new(),
+            placed: Vec::new(),
             is_torn: false,
             split_losses: BTreeMap::new(),
             losses_taken: BTreeMap::new(),
@@ -107,18 +115,21 @@ impl Reader {
         self.is_torn
     }
 
-    /// Has the rows of `split` put where the log passes its low watermark.
-    pub fn place(&mut self, split: Split) {
-        self.waiting_split = Some(split);
+    /// Has rows put where the log passes their low watermarks; those of one watermark in the given order.
+    pub fn place(&mut self, rows: impl IntoIterator<Item = PlacedRows>) {
+        self.waiting.extend(rows);
+        self.waiting.make_contiguous().sort_by(|one, other| one.low.cmp(&other.low));
     }
 
     /// Reads into `batch` until it is to be closed. On return `batch` ends at a boundary, except that a batch
     /// which is cut may have more to come after [`Filled::Schema`] and [`Filled::Stopped`].
     pub async fn fill(&mut self, batch: &mut MicroBatch, until: &Until<'_>) -> Result<Filled, PipelineError> {
+        self.check_low()?;
+        self.place_here(batch, until)?;
         if self.reached(until) {
             return Ok(Filled::Ready);
         }
-        self.check_split()?;
+        self.stream.hurry(until.exactly && until.cut.is_none());
         let began = self.clock.instant();
         loop {
             let event = tokio::select! {
@@ -187,20 +198,28 @@ impl Reader {
         }
     }
 
-    /// Changes between the split's low watermark and here would not be laid over its rows.
-    fn check_split(&self) -> Result<(), PipelineError> {
-        match &self.waiting_split {
-            Some(split) if split.low.position < self.at.position => Err(PipelineError::SplitTooEarly {
-                low: split.low.position.text.clone(),
-                at: self.at.position.text.clone(),
-            }),
+    /// Changes between a low watermark and here would not be laid over the rows that were read after it.
+    fn check_low(&self) -> Result<(), PipelineError> {
+        match self.waiting.front() {
+            Some(first) if first.low < self.at.position => {
+                Err(PipelineError::SplitTooEarly { low: first.low.text.clone(), at: self.at.position.text.clone() })
+            }
             _ => Ok(()),
         }
     }
 
+    /// Pushes the rows whose place is the last boundary, without waiting for the log to move: it may stand still.
+    fn place_here(&mut self, batch: &mut MicroBatch, until: &Until<'_>) -> Result<(), PipelineError> {
+        if self.pushes.is_empty() && self.waiting.front().is_some_and(|first| first.low <= self.at.position) {
+            let here = Boundary { resume: self.at.clone(), commit_time_us: None };
+            self.boundary(batch, here, until)?;
+        }
+        Ok(())
+    }
+
     fn reached(&self, until: &Until<'_>) -> bool {
         let position = until.position.or(until.cut.map(|cut| &cut.position));
-        self.waiting_split.is_none() && position.is_some_and(|position| self.at.position >= *position)
+        self.waiting.is_empty() && position.is_some_and(|position| self.at.position >= *position)
     }
 
     fn rows(&mut self, batch: &mut MicroBatch, rows: ChangeBatch, until: &Until<'_>) -> Result<(), PipelineError> {
@@ -211,39 +230,40 @@ impl Reader {
         };
         let mut pushed = self.pushes.last().copied().unwrap_or(0);
         if let Some(rows) = wanted {
-            pushed += self.push_around_split(batch, rows)?;
+            pushed += self.push_around_placed(batch, rows)?;
         }
         self.pushes.push(pushed);
         Ok(())
     }
 
-    /// Pushes rows, and between them the waiting split if the log passes its low watermark there.
-    fn push_around_split(&mut self, batch: &mut MicroBatch, rows: ChangeBatch) -> Result<usize, PipelineError> {
-        let Some(split) = &self.waiting_split else {
-            batch.push(rows)?;
-            return Ok(1);
-        };
-        let (before, after) = rows.cut_at(&split.low.position);
-        let mut pushed = 0;
-        if let Some(rows) = before {
-            batch.push(rows)?;
-            pushed += 1;
-        }
-        if let Some(rows) = after {
-            pushed += self.push_split(batch)?;
-            batch.push(rows)?;
-            pushed += 1;
+    /// Pushes rows, and between them the waiting ones whose low watermark the log passes there. Gives the number of pushes.
+    fn push_around_placed(&mut self, batch: &mut MicroBatch, rows: ChangeBatch) -> Result<usize, PipelineError> {
+        let (mut pushed, mut rest) = (0, Some(rows));
+        while let Some(rows) = rest.take() {
+            let (before, after) = match self.waiting.front() {
+                Some(next) => rows.cut_at(&next.low),
+                None => (Some(rows), None),
+            };
+            if let Some(rows) = before {
+                batch.push(rows)?;
+                pushed += 1;
+            }
+            if after.is_some() {
+                pushed += self.push_placed(batch)?;
+                rest = after;
+            }
         }
         Ok(pushed)
     }
 
-    fn push_split(&mut self, batch: &mut MicroBatch) -> Result<usize, PipelineError> {
-        let Some(split) = self.waiting_split.take() else { return Ok(0) };
-        for rows in &split.rows {
+    /// Pushes the first of the waiting rows.
+    fn push_placed(&mut self, batch: &mut MicroBatch) -> Result<usize, PipelineError> {
+        let Some(placed) = self.waiting.pop_front() else { return Ok(0) };
+        for rows in &placed.rows {
             batch.push(rows.clone())?;
         }
-        let pushed = split.rows.len();
-        self.pushed_split = Some((self.pushes.len(), split));
+        let pushed = placed.rows.len();
+        self.placed.push((self.pushes.len(), placed));
         Ok(pushed)
     }
 
@@ -256,14 +276,14 @@ impl Reader {
             let (from, to) = (self.at.position.text.clone(), resume.position.text.clone());
             return Err(PipelineError::LogWentBack { from, to });
         }
-        if self.waiting_split.as_ref().is_some_and(|split| resume.position >= split.low.position) {
-            self.push_split(batch)?;
+        while self.waiting.front().is_some_and(|first| resume.position >= first.low) {
+            self.push_placed(batch)?;
         }
         self.pushes.clear();
-        if let Some((_, split)) = self.pushed_split.take()
-            && let Some(rows) = split.rows.first()
-        {
-            *self.split_losses.entry(rows.schema.table.clone()).or_default() += split.losses;
+        for (_, placed) in self.placed.drain(..) {
+            if let Some(rows) = placed.rows.first() {
+                *self.split_losses.entry(rows.schema.table.clone()).or_default() += placed.losses;
+            }
         }
         batch.boundary(Boundary { resume: resume.clone(), commit_time_us: boundary.commit_time_us });
         self.at = resume;
@@ -272,8 +292,9 @@ impl Reader {
 
     /// `keep` counts `Rows` events; the batch counts pushes.
     fn discard(&mut self, batch: &mut MicroBatch, keep: usize) -> Result<(), PipelineError> {
-        if let Some((_, split)) = self.pushed_split.take_if(|(index, _)| *index >= keep) {
-            self.waiting_split = Some(split);
+        let kept = self.placed.partition_point(|(event, _)| *event < keep);
+        for (_, placed) in self.placed.drain(kept..).rev() {
+            self.waiting.push_front(placed);
         }
         self.pushes.truncate(keep);
         batch.discard(self.pushes.last().copied().unwrap_or(0))?;

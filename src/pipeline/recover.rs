@@ -38,7 +38,7 @@ impl Session<'_> {
                 self.stop_tables(faults).await?;
             }
         }
-        self.revert_lost_split().await?;
+        self.revert_lost_splits().await?;
         Ok(Progress::Going)
     }
 
@@ -115,11 +115,16 @@ impl Session<'_> {
     }
 
     /// A split counts as done only if its table says so.
-    async fn revert_lost_split(&mut self) -> Result<(), PipelineError> {
-        let Some(split) = self.state.last_split.clone() else { return Ok(()) };
-        if !self.has_split(&split).await? {
-            self.state.revert_split(&split);
-            // At once: a later split would take this one's place as the last that may be missing.
+    async fn revert_lost_splits(&mut self) -> Result<(), PipelineError> {
+        let mut lost = Vec::new();
+        for split in self.state.last_splits.clone() {
+            if !self.has_split(&split).await? {
+                lost.push(split);
+            }
+        }
+        if !lost.is_empty() {
+            self.state.revert_splits(&lost);
+            // At once: later splits would take the place of these as the last that may be missing.
             self.ledger.fold(&self.state, true).await?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::lake::{LakeError, LedgerEntry, SchemaRecord, Work};
+use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -19,13 +19,14 @@ impl Session<'_> {
         let discovered = self.environment.source.tables().await?;
         let first_run = self.state.tables.is_empty();
         self.check_resnapshot(&discovered)?;
+        self.load_parts(&discovered).await?;
         if first_run && discovered.is_empty() && self.source_has_catalogue() {
             return Err(PipelineError::NothingSelected { patterns: self.patterns() });
         }
         let mut ready = Vec::new();
-        for DiscoveredTable { table, schema, rows_estimated } in discovered {
+        for DiscoveredTable { table, schema, rows_estimated, .. } in discovered {
             self.rows_estimated.extend(rows_estimated.map(|rows| (table.clone(), rows)));
-            let is_wanted_again = self.options.resnapshot.contains(&table);
+            let is_wanted_again = self.options.resnapshot.contains_key(&table);
             if self.state.tables.contains_key(&table) && !is_wanted_again {
                 continue;
             }
@@ -43,7 +44,7 @@ impl Session<'_> {
 
     /// Tables that are to be loaded again must be there.
     fn check_resnapshot(&self, discovered: &[DiscoveredTable]) -> Result<(), PipelineError> {
-        for table in &self.options.resnapshot {
+        for table in self.options.resnapshot.keys() {
             let found = discovered.iter().find(|found| found.table == *table);
             let reason = match found.map(|found| &found.schema) {
                 Some(Ok(_)) => continue,
@@ -53,6 +54,42 @@ impl Session<'_> {
             return Err(PipelineError::NotLoadable { table: table.clone(), reason });
         }
         Ok(())
+    }
+
+    /// Begins to load those rows again of which a condition is true. Their tables are followed meanwhile.
+    async fn load_parts(&mut self, discovered: &[DiscoveredTable]) -> Result<(), PipelineError> {
+        let parts = self.options.resnapshot.iter().filter_map(|(table, condition)| Some((table, condition.as_ref()?)));
+        let parts: Vec<(TableId, String)> =
+            parts.map(|(table, condition)| (table.clone(), condition.clone())).collect();
+        for (table, condition) in parts {
+            let now = discovered.iter().find(|found| found.table == table).and_then(|found| found.schema.as_ref().ok());
+            let schema = self.schema_of_part(&table, now)?;
+            self.environment.source.check_condition(&schema, &condition).await?;
+            let position = self.position().position.clone();
+            let (defaults, condition) = (Vec::new(), Some(condition));
+            self.schema_step(vec![SchemaRecord { schema, position, defaults, load: true, condition }]).await?;
+            // Noted in the ledger, it goes on whatever happens to this run.
+            self.options.resnapshot.remove(&table);
+        }
+        Ok(())
+    }
+
+    /// The schema under which rows of a table can be loaded over those that it has: the one that it has, if the source
+    /// has it still.
+    fn schema_of_part(&self, table: &TableId, now: Option<&TableSchema>) -> Result<TableSchema, PipelineError> {
+        let refused = |reason: &str| PipelineError::NotLoadable { table: table.clone(), reason: reason.to_string() };
+        let known = self.state.tables.get(table).filter(|known| known.stopped.is_none());
+        let known =
+            known.ok_or_else(|| refused("it is not followed now, so all of it has to be loaded: leave out --where"))?;
+        if known.load != LoadState::Done {
+            return Err(refused("it is being loaded already; let a run finish that"));
+        }
+        let schema = known
+            .schema
+            .as_ref()
+            .filter(|known| now.is_some_and(|now| (&known.columns, &known.key) == (&now.columns, &now.key)));
+        let reason = "its columns in the source are others than in the lake; run the job first, or leave out --where";
+        schema.cloned().ok_or_else(|| refused(reason))
     }
 
     /// Takes in tables that came after the job's first run, and those that are loaded again. The log has been read up to now.
@@ -74,9 +111,9 @@ impl Session<'_> {
         for mut schema in schemas {
             let known = self.state.tables.get(&schema.table);
             schema.version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
-            let load = self.loads_rows() || self.options.resnapshot.contains(&schema.table);
+            let load = self.loads_rows() || self.options.resnapshot.contains_key(&schema.table);
             let position = self.position().position.clone();
-            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load });
+            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load, condition: None });
         }
         self.schema_step(records).await
     }
@@ -89,7 +126,7 @@ impl Session<'_> {
         // A table that the log shows without its CREATE TABLE had rows before.
         let load = known.is_none() && change.statement.is_none() && self.loads_rows();
         let (position, defaults) = (change.position.clone(), change.defaults);
-        let record = SchemaRecord { schema, position, defaults, load };
+        let record = SchemaRecord { schema, position, defaults, load, condition: None };
         if let Err(error) = apply::default_values(&record) {
             return self.stop_table(record.schema.table, change.position, error.to_string()).await;
         }

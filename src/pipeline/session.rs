@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::apply::{self, Apply, LakeApply};
+use super::load::Loads;
 use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
@@ -84,8 +85,8 @@ pub(super) struct Session<'a> {
     pub upkeep_turn: usize,
     /// The source's guess of each table's rows, for progress only.
     pub rows_estimated: HashMap<TableId, u64>,
-    /// Rows of the next split of a first load.
-    pub split_rows: usize,
+    /// What is known about the tables' first loads, and the rows that are being read for the next batch.
+    pub loads: Loads,
     /// The newest entry's work is still to be finished: the run was stopped before it was.
     pub is_unfinished: bool,
 }
@@ -126,7 +127,6 @@ impl<'a> Session<'a> {
         let apply = Box::new(LakeApply::new(environment.lake.clone()));
         let clock = Arc::clone(&environment.clock);
         let upkeep = Upkeep::load(&job.name, &job.maintain, &environment.lake, clock).await;
-        let split_rows = super::load::first_split_rows(job);
         let rows_estimated = HashMap::new();
         let mut session = Self {
             job,
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
             upkeep,
             upkeep_turn: 0,
             rows_estimated,
-            split_rows,
+            loads: Loads::new(job),
             is_unfinished: false,
         };
         session.is_unfinished = session.recover().await? == Progress::Ended;
@@ -154,6 +154,7 @@ impl<'a> Session<'a> {
         self.stop_unselected().await?;
         self.environment.source.check_held(self.position()).await?;
         let mut late = self.adopt_tables().await?;
+        self.loads.hold_back(&late);
         let mut reader = self.read_from_here(late.clone()).await?;
         let mut target = self.environment.source.head().await?;
         while !self.environment.stop.is_cancelled() {
@@ -162,10 +163,11 @@ impl<'a> Session<'a> {
             if !late.is_empty() && at_target {
                 self.move_to(&reader).await?;
                 self.join(std::mem::take(&mut late)).await?;
+                self.loads.hold_back(&late);
                 reader = self.read_from_here(HashSet::new()).await?;
                 target = self.environment.source.head().await?;
-            } else if self.state.next_load().is_some() {
-                let progress = self.load_split(&mut reader).await?;
+            } else if self.has_loads() {
+                let progress = self.load_wave(&mut reader).await?;
                 self.count_losses(&mut reader);
                 if progress == Progress::Ended {
                     return self.ledger.fold(&self.state, true).await.map_err(PipelineError::from);
@@ -198,7 +200,7 @@ impl<'a> Session<'a> {
             self.environment.observer.waiting(&reader.at.position.text);
         }
         if !batch.is_empty() || age_us > IDLE_ENTRY_EVERY_US {
-            self.commit_batch(batch, None).await?;
+            self.commit_batch(batch, Vec::new()).await?;
             self.skip_stopped(reader);
         }
         self.count_losses(reader);
@@ -267,7 +269,7 @@ impl<'a> Session<'a> {
     /// Notes the reader's position in the ledger, if it is ahead of it.
     async fn move_to(&mut self, reader: &Reader) -> Result<(), PipelineError> {
         if reader.at.position > self.position().position {
-            let work = Work::Batch { tables: Vec::new(), split: None };
+            let work = Work::Batch { tables: Vec::new(), splits: Vec::new() };
             self.step(Step { work, end: reader.at.clone(), commit_time_us: self.state.newest.commit_time_us }).await?;
         }
         Ok(())
@@ -299,28 +301,30 @@ impl<'a> Session<'a> {
         MicroBatch::new(limits, SpillDir::new(std::env::temp_dir()))
     }
 
-    /// Closes a batch and applies it to its tables: one step of the ledger.
+    /// Closes a batch and applies it to its tables: one step of the ledger. `splits` are the first loads' part in it, one
+    /// for a table at most.
     pub(super) async fn commit_batch(
         &mut self,
         batch: MicroBatch,
-        split: Option<SplitRecord>,
+        mut splits: Vec<SplitRecord>,
     ) -> Result<(), PipelineError> {
         let began = self.environment.clock.instant();
         let Some(end) = batch.end().cloned() else { return Ok(()) };
         let mut closed = batch.close()?;
         let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
         // A split without rows is a commit of its table too: it counts the split as done.
-        tables
-            .extend(split.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned());
+        tables.extend(
+            splits.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned(),
+        );
         let faults = self.check_tables(&mut tables).await?;
-        let split = split.filter(|split| tables.contains(&split.table));
+        splits.retain(|split| tables.contains(&split.table));
         self.stop_tables(faults).await?;
-        let work = Work::Batch { tables: tables.clone(), split: split.clone() };
+        let work = Work::Batch { tables: tables.clone(), splits: splits.clone() };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;
         let mut faults = Vec::new();
         for table in &tables {
-            let split = split.as_ref().filter(|split| split.table == *table);
+            let split = splits.iter().find(|split| split.table == *table);
             let changes = closed.tables.remove(table);
             if let Err(error) = self.apply_to_table(table, changes, &entry, split).await {
                 faults.push((table.clone(), error.into_table_fault(table)?));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::PipelineError;
-use crate::change::{SourceIdentity, TableId};
+use crate::change::{ResumePoint, SourceIdentity, TableId};
 use crate::clock::Clock;
 use crate::config::Job;
 use crate::lake::{JobState, Lake, Ledger, LoadState, TableState};
@@ -85,6 +85,28 @@ pub async fn status(job: &Job, lake: &Lake, clock: &dyn Clock) -> Result<JobStat
         }
     }
     Ok(status)
+}
+
+/// The log that a job reads, where it stands in it, and the commit time of what it has read last, in microseconds since
+/// 1970-01-01 UTC.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    pub identity: SourceIdentity,
+    pub position: ResumePoint,
+    pub commit_time_us: Option<i64>,
+}
+
+/// Where a job will go on; `None` for one that has never run.
+///
+/// # Errors
+/// A ledger that cannot be read.
+pub async fn standing(job: &Job, lake: &Lake) -> Result<Option<Standing>, PipelineError> {
+    let state = Ledger::new(lake.store(), &job.name, Uuid::nil()).load().await?;
+    Ok(state.map(|state| Standing {
+        identity: state.newest.identity,
+        position: state.newest.end,
+        commit_time_us: state.newest.commit_time_us,
+    }))
 }
 
 /// The source tables that the job's lake holds.

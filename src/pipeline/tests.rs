@@ -23,14 +23,14 @@ use crate::change::{
 use crate::clock::Clock;
 use crate::config::{
     BinlogFilesConfig, CompactConfig, Job, LakeConfig, MaintainConfig, MysqlConfig, PartitionBy, ResumeBy, RunConfig,
-    Secret, SnapshotConfig, SnapshotMode, SourceConfig, TableFilter, TableRules, TableSettings, TlsMode,
+    Secret, SnapshotConfig, SourceConfig, TableFilter, TableRules, TableSettings, TlsMode,
 };
 use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, LoadState, SplitRecord, Work};
 use crate::maintain::{Chore, ChoreReport};
 use crate::schema::{Column, TableSchema};
 use crate::source::{
-    ChangeStream, DiscoveredTable, SchemaChange, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitKey,
-    TableStopped,
+    ChangeStream, DiscoveredTable, KeyRange, SchemaChange, Source, SourceError, SourceErrorKind, SourceEvent, Split,
+    SplitKey, SplitLimits, TableStopped,
 };
 
 /// What a stream does next.
@@ -48,6 +48,8 @@ struct Scripted {
     tables: Vec<TableSchema>,
     streams: Mutex<VecDeque<Vec<Step>>>,
     splits: Mutex<VecDeque<Split>>,
+    /// Where the splits of a table end, nothing for the last.
+    cuts: Mutex<VecDeque<&'static str>>,
     losses: Vec<(TableId, Losses)>,
 }
 
@@ -78,6 +80,7 @@ impl Source for Scripted {
         let found = self.tables.iter().map(|schema| DiscoveredTable {
             table: schema.table.clone(),
             schema: Ok(schema.clone()),
+            key_advised: Vec::new(),
             rows_estimated: None,
         });
         Ok(found.collect())
@@ -93,11 +96,28 @@ impl Source for Scripted {
         Ok(Box::new(ScriptedStream { steps, losses: self.losses.clone() }))
     }
 
+    async fn check_condition(&self, _schema: &TableSchema, condition: &str) -> Result<(), SourceError> {
+        match condition.contains("nonsense") {
+            true => Err(SourceError::new(SourceErrorKind::Misconfigured, "scripted")),
+            false => Ok(()),
+        }
+    }
+
+    async fn next_cut(
+        &self,
+        _schema: &Arc<TableSchema>,
+        _range: &KeyRange,
+        _rows: usize,
+    ) -> Result<Option<SplitKey>, SourceError> {
+        let next = self.cuts.lock().unwrap().pop_front().filter(|cut| !cut.is_empty());
+        Ok(next.map(|cut| SplitKey(cut.to_string())))
+    }
+
     async fn read_split(
         &self,
         schema: &Arc<TableSchema>,
-        _after: Option<&SplitKey>,
-        _rows_max: usize,
+        _range: &KeyRange,
+        _limits: SplitLimits,
     ) -> Result<Split, SourceError> {
         let mut split = self.splits.lock().unwrap().pop_front().expect("a split that the script has");
         split.rows.iter_mut().for_each(|rows| rows.schema = schema.clone());
@@ -227,7 +247,7 @@ impl World {
             tls: TlsMode::Disabled,
             ca: None,
             tables: tables.clone(),
-            snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 100 },
+            snapshot: SnapshotConfig { split_rows: Some(100), ..SnapshotConfig::DEFAULT },
             resume: ResumeBy::Auto,
             server_id: 7,
         };
@@ -280,7 +300,7 @@ impl World {
             tables,
             streams: Mutex::new(streams.into()),
             splits: Mutex::new(splits.into()),
-            losses: Vec::new(),
+            ..Scripted::default()
         };
         self.run_source(source, false).await
     }
@@ -315,7 +335,7 @@ impl World {
 }
 
 fn batch_of(table: &str) -> Work {
-    Work::Batch { tables: vec![id(table)], split: None }
+    Work::Batch { tables: vec![id(table)], splits: Vec::new() }
 }
 
 #[tokio::test]
@@ -442,11 +462,88 @@ async fn a_rollback_takes_back_no_row_of_a_first_load() {
 #[tokio::test]
 async fn rows_of_a_first_load_that_are_older_than_the_job_are_read_again() {
     let world = World::loading();
-    let streams = vec![vec![boundary(20)], vec![boundary(40)]];
+    let streams = vec![vec![boundary(20), boundary(40)]];
+    // The second was read ahead before the log went on to 20.
     let splits = || vec![Split { last_key: Some(SplitKey("2".into())), ..split(4, 20, &[1, 2]) }, split(10, 30, &[3])];
     let splits = splits().into_iter().chain([split(20, 40, &[3, 4])]).collect();
     world.run_loads(40, splits, streams).await.unwrap();
     world.check("a", 4).await;
+}
+
+/// A source with the table `a`, whose first load is cut into the given splits.
+fn cut(head: u64, cuts: &[&'static str], splits: Vec<Split>, stream: Vec<Step>) -> Scripted {
+    Scripted {
+        head,
+        tables: vec![schema("a")],
+        cuts: Mutex::new(cuts.to_vec().into()),
+        splits: Mutex::new(splits.into()),
+        streams: Mutex::new(vec![stream].into()),
+        ..Scripted::default()
+    }
+}
+
+fn ending(last_key: &str, split: Split) -> Split {
+    Split { last_key: Some(SplitKey(last_key.into())), ..split }
+}
+
+fn deleted(offset: u64, ids: &[i32]) -> Step {
+    Step::Event(SourceEvent::Rows(batch(schema("a"), offset, ids, Operation::Delete)))
+}
+
+#[tokio::test]
+async fn splits_of_one_batch_stand_each_in_its_own_place_in_the_log() {
+    let world = World::loading();
+    let splits = || vec![ending("2", split(15, 30, &[1, 2])), split(10, 20, &[3, 4])];
+    // 3 goes after it was read; 2 before it was read, so it was there again by then; 5 comes meanwhile.
+    let stream = || vec![deleted(12, &[3]), deleted(13, &[2]), rows("a", 14, &[5]), boundary(14), boundary(30)];
+    let outcome = world.run_source(cut(30, &["2"], splits(), stream()), false).await.unwrap();
+    world.check("a", 4).await;
+    assert_eq!((outcome.batches, outcome.tables[0].rows_loaded), (1, 4));
+    assert_eq!(world.state().await.tables[&id("a")].splits, 1);
+    // The same with all of it in one event, and a rollback of another.
+    let world = World::loading();
+    let stream = vec![rows("a", 16, &[9]), discard(0), boundary(30)];
+    world.run_source(cut(30, &["2"], splits(), stream), false).await.unwrap();
+    world.check("a", 4).await;
+}
+
+#[tokio::test]
+async fn what_comes_after_a_split_that_was_cut_short_waits_for_the_rest_of_it() {
+    let world = World::loading();
+    let first = vec![ending("1", split(4, 10, &[1])), split(4, 10, &[3, 4])];
+    let second = vec![ending("2", split(10, 20, &[2])), split(10, 20, &[3, 4])];
+    let splits = first.into_iter().chain(second).collect();
+    let stream = vec![boundary(10), boundary(20)];
+    let outcome = world.run_source(cut(20, &["2", "", "2"], splits, stream), false).await.unwrap();
+    world.check("a", 4).await;
+    assert_eq!((outcome.batches, outcome.tables[0].rows_loaded), (2, 4));
+}
+
+#[tokio::test]
+async fn rows_of_a_condition_are_loaded_over_those_that_the_table_has() {
+    let mut world = World::new().begun().await;
+    world.loads = true;
+    let again = |condition: &str| RunOptions {
+        resnapshot: [(id("a"), Some(condition.to_string()))].into(),
+        ..RunOptions::default()
+    };
+    let error = world.run_with(cut(10, &[], vec![], vec![]), again("nonsense")).await.unwrap_err();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
+    // The run ends after the first of two splits; the next one goes on.
+    let first = vec![ending("2", split(10, 20, &[1, 2]))];
+    let stream = vec![rows("a", 15, &[7]), boundary(20), Step::Fail(SourceErrorKind::Misconfigured)];
+    let source = Scripted { tables: vec![schema("a")], ..cut(30, &[], first, stream) };
+    source.splits.lock().unwrap().push_back(split(10, 30, &[3]));
+    world.run_with(source, again("id < 9")).await.unwrap_err();
+    let LoadState::Loading { condition, after, .. } = world.state().await.tables[&id("a")].load.clone() else {
+        panic!("the load is over");
+    };
+    assert_eq!((condition.as_deref(), after.as_deref()), (Some("id < 9"), Some("2")));
+    world.run_with(cut(30, &[], vec![split(20, 30, &[3])], vec![boundary(30)]), RunOptions::default()).await.unwrap();
+    // 1 was there, 7 came by the log: nothing was emptied.
+    world.check("a", 4).await;
+    assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
 }
 
 #[tokio::test]
@@ -472,11 +569,11 @@ async fn a_split_that_another_process_left_out_is_read_again() {
 async fn an_interrupted_load_is_finished_though_the_log_stands_still() {
     let world = World::loading();
     world
-        .run_loads(4, vec![split(4, 4, &[1])], vec![vec![Step::Fail(SourceErrorKind::Misconfigured)]])
+        .run_loads(4, vec![split(4, 30, &[1])], vec![vec![Step::Fail(SourceErrorKind::Misconfigured)]])
         .await
         .unwrap_err();
-    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1 };
-    world.interrupted(Work::Batch { tables: vec![id("a")], split: Some(record) }, 4).await;
+    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1, condition: None };
+    world.interrupted(Work::Batch { tables: vec![id("a")], splits: vec![record] }, 4).await;
     world.run_loads(4, vec![split(4, 4, &[1, 2])], vec![vec![], vec![boundary(4)]]).await.unwrap();
     world.check("a", 2).await;
 }
@@ -486,8 +583,8 @@ async fn a_split_that_is_to_be_read_again_is_noted_at_once() {
     let world = World::loading();
     let failing = || vec![Step::Fail(SourceErrorKind::Misconfigured)];
     world.run_loads(30, vec![split(10, 30, &[1])], vec![failing()]).await.unwrap_err();
-    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1 };
-    world.interrupted(Work::Batch { tables: vec![id("a")], split: Some(record) }, 30).await;
+    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1, condition: None };
+    world.interrupted(Work::Batch { tables: vec![id("a")], splits: vec![record] }, 30).await;
     assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
     let streams = vec![vec![boundary(30)], failing()];
     world.run_loads(30, vec![split(30, 40, &[1])], streams).await.unwrap_err();
@@ -555,7 +652,7 @@ async fn a_run_that_starts_over_and_finds_steps_of_another_process_ends() {
     let (ledger, state) = (world.ledger(), world.state().await);
     let other = move || -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let work = Work::Batch { tables: Vec::new(), split: None };
+            let work = Work::Batch { tables: Vec::new(), splits: Vec::new() };
             ledger.put(&LedgerEntry::next(&state, ledger.run(), 0, work)).await.unwrap();
         })
     };
@@ -650,13 +747,13 @@ async fn settings_that_a_table_cannot_have_take_it_out_and_no_other() {
     // Taken out before it was made, it can be loaded once its settings are mended.
     world.lake = world.lake.with_rules(TableRules::default());
     world.loads = true;
-    let options = RunOptions { resnapshot: [id("a")].into(), ..RunOptions::default() };
+    let options = RunOptions { resnapshot: [(id("a"), None)].into(), ..RunOptions::default() };
     let source = Scripted {
         head: 40,
         tables: vec![schema("a")],
         splits: Mutex::new([split(40, 50, &[1, 2])].into()),
         streams: Mutex::new([vec![boundary(40)], vec![boundary(50)]].into()),
-        losses: Vec::new(),
+        ..Scripted::default()
     };
     let outcome = world.run_with(source, options).await.unwrap();
     assert!(outcome.tables.iter().all(|table| table.stopped.is_none()), "{outcome:?}");
@@ -689,7 +786,7 @@ async fn a_damaged_table_of_an_interrupted_batch_is_taken_out_and_the_others_get
     let world = World::new().begun().await;
     world.run(20, vec![vec![announce(schema("b"), 15), boundary(20)]]).await.unwrap();
     damage_log(&world, "a").await;
-    world.interrupted(Work::Batch { tables: vec![id("a"), id("b")], split: None }, 30).await;
+    world.interrupted(Work::Batch { tables: vec![id("a"), id("b")], splits: Vec::new() }, 30).await;
     let again = vec![rows("a", 30, &[2]), rows("b", 30, &[1]), boundary(30)];
     let outcome = world.run(30, vec![again, vec![]]).await.unwrap();
     assert!(outcome.tables[0].stopped.is_some() && outcome.tables[1].stopped.is_none(), "{outcome:?}");

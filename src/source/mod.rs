@@ -59,6 +59,8 @@ pub struct DiscoveredTable {
     pub table: TableId,
     /// The schema, or why the table cannot be captured (no primary key, ...).
     pub schema: Result<TableSchema, String>,
+    /// Columns that would do as the key of a table without a primary key: those of a unique key, never null. Empty for others.
+    pub key_advised: Vec<String>,
     /// The source's own estimate.
     pub rows_estimated: Option<u64>,
 }
@@ -68,7 +70,25 @@ pub struct DiscoveredTable {
 #[serde(transparent)]
 pub struct SplitKey(pub String);
 
-/// One key range of a table's first load. Each row is in the state that it had at some moment between `low`
+/// A key range of a table, in the source's key order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRange {
+    /// Left out itself; `None` for the table's beginning.
+    pub after: Option<SplitKey>,
+    /// Included; `None` for no end.
+    pub upto: Option<SplitKey>,
+    /// Only the rows of which this is true, in the source's own language.
+    pub condition: Option<String>,
+}
+
+/// What one read may bring. The last row may pass `bytes_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SplitLimits {
+    pub rows_max: usize,
+    pub bytes_max: usize,
+}
+
+/// Rows of a key range of a table's first load. Each row is in the state that it had at some moment between `low`
 /// and `high`: replaying the log from `low` to `high` over the rows, by key, gives the table at `high`.
 #[derive(Debug)]
 pub struct Split {
@@ -78,7 +98,8 @@ pub struct Split {
     pub high: ResumePoint,
     /// In key order (the source's), all with [`crate::change::Operation::Read`].
     pub rows: Vec<ChangeBatch>,
-    /// The split's upper end, included; `None` for the last split, which has no end.
+    /// Up to which key, included, all rows are here: the range's end, or the last row's key where a limit cut
+    /// the read short. `None` for a range without an end that was read whole.
     pub last_key: Option<SplitKey>,
     /// What of the rows could not be kept.
     pub losses: Losses,
@@ -150,16 +171,35 @@ pub trait Source: Send + Sync {
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
 
-    /// Reads at most `rows_max` rows whose keys come after `after`, in the source's key order, without a lock.
-    /// The split's `low` is not before any boundary that a stream of this source has given out so far.
+    /// Whether rows can be chosen by `condition`, SQL or whatever the source's own language is.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Misconfigured`] with the source's own words if not, or for a source that holds no rows.
+    async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError>;
+
+    /// Where a split of about `rows` rows that begins after `range.after` should end, or `None` where so many are not
+    /// left. Reads no rows of the table but keys; the guess may be off.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files), or a condition that it refuses.
+    async fn next_cut(
+        &self,
+        schema: &Arc<TableSchema>,
+        range: &KeyRange,
+        rows: usize,
+    ) -> Result<Option<SplitKey>, SourceError>;
+
+    /// Reads the rows of `range`, or as many of them as the limits allow, in the source's key order, without a lock.
+    /// Several calls may run at once. The split's `low` is not before any boundary that a stream of this source has given
+    /// out so far.
     ///
     /// # Errors
     /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files).
     async fn read_split(
         &self,
         schema: &Arc<TableSchema>,
-        after: Option<&SplitKey>,
-        rows_max: usize,
+        range: &KeyRange,
+        limits: SplitLimits,
     ) -> Result<Split, SourceError>;
 }
 
@@ -169,6 +209,10 @@ pub trait ChangeStream: Send {
     /// The next event. `None` at the end of log files; a live source waits, and gives a boundary at least
     /// every second so that the caller sees how far the log has been read. Cancel safe: a dropped call loses nothing.
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError>;
+
+    /// Someone waits for the log to pass a place: boundaries are to come as soon as they are read, though smaller batches of
+    /// rows cost more. Until it is called with `false`.
+    fn hurry(&mut self, _is_hurried: bool) {}
 
     /// What could not be kept of the rows that this stream has read, by table, since it was opened; tables
     /// without losses left out. It may count a few rows that [`Self::next`] has not given yet.

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::demo::{SHOP, check_demo_tables, demo_files};
-use crate::harness::{Flavor, SMALL_BATCHES, Server, TempJob};
+use crate::harness::{Flavor, READER, SMALL_BATCHES, Server, TempJob};
 use crate::oracle::{Workload, assert_lake_equals, seed};
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn a_wrong_password_is_named_and_never_shown() {
         let server = Server::shared(flavor);
         let mut job = TempJob::live(server, &["shop.*"], "");
         job.set_env("ALLUVIUM_TEST_PASSWORD", "not the password");
-        let outcome = job.run().expect_code(2).expect_stderr(&["root", "127.0.0.1", "password"]);
+        let outcome = job.run().expect_code(2).expect_stderr(&[READER, "127.0.0.1", "password"]);
         assert!(!outcome.stderr.contains("not the password") && !outcome.stdout.contains("not the password"));
     }
 }
@@ -130,7 +130,7 @@ async fn connections_that_break_in_the_middle_lose_nothing() {
         let mut workload = Workload::new(seed(31), &server).await;
         workload.create_tables().await;
         workload.run_blind(30).await;
-        let source = TempJob::live_source(&server, "root", &[&workload.pattern()]);
+        let source = TempJob::live_source(&server, READER, &[&workload.pattern()]);
         let job = TempJob::new(&source, SMALL_BATCHES);
         job.run().expect_code(0);
         let breaking = source.replace(&server.port.to_string(), &breaking_proxy(server.port, 31).to_string());

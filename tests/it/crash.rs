@@ -8,7 +8,7 @@ use alluvium::failpoint;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::harness::{BUSY_UPKEEP, Flavor, Outcome, Server, TempJob};
+use crate::harness::{BUSY_UPKEEP, Flavor, Outcome, READER, Server, TempJob};
 use crate::oracle::{Workload, assert_lake_equals, assert_versions, seed};
 
 /// What `std::process::abort` ends a process with.
@@ -36,7 +36,7 @@ async fn a_crash_during_the_first_load_loses_nothing() {
     workload.create_tables().await;
     workload.without_ddl();
     workload.run_blind(80).await;
-    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]) + "  snapshot: { split_rows: 15 }\n";
+    let source = TempJob::live_source(&server, READER, &[&workload.pattern()]) + "  snapshot: { split_rows: 15 }\n";
     for step in failpoint::ALL {
         let job = TempJob::new(&source, BUSY_UPKEEP);
         for times in [1, 2, 5] {

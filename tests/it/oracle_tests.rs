@@ -1,7 +1,7 @@
 //! While random transactions run on a live server, the lake equals it: at the end, and at every position that a
 //! version of a table carries.
 
-use crate::harness::{Flavor, SMALL_BATCHES, Server, TempJob};
+use crate::harness::{Flavor, READER, SMALL_BATCHES, Server, TempJob};
 use crate::oracle::{Workload, assert_lake_equals, assert_versions, seed};
 
 /// Positions that must have been compared for a run to prove anything.
@@ -66,7 +66,7 @@ async fn check_followed(flavor: Flavor, seed: u64, more: &str) {
     let mut workload = Workload::new(seed, &server).await;
     workload.create_tables().await;
     workload.run_blind(40).await;
-    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]);
+    let source = TempJob::live_source(&server, READER, &[&workload.pattern()]);
     let job = TempJob::new(&source, &format!("{SMALL_BATCHES}{more}"));
     job.run().expect_code(0);
     assert_lake_equals(&job.lake(), &mut workload).await;
@@ -85,7 +85,7 @@ async fn check_runs(flavor: Flavor, seed: u64, source_more: &str) {
     let mut workload = Workload::new(seed, &server).await;
     workload.create_tables().await;
     workload.run_blind(20).await;
-    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]) + source_more;
+    let source = TempJob::live_source(&server, READER, &[&workload.pattern()]) + source_more;
     let job = TempJob::new(&source, SMALL_BATCHES);
     let mut recorded = Vec::new();
     for round in 0..4 {
@@ -108,7 +108,7 @@ async fn check_load_under_writer(flavor: Flavor, seed: u64) {
     workload.create_tables().await;
     workload.run_blind(80).await;
     workload.without_ddl();
-    let source = TempJob::live_source(&server, "root", &[&workload.pattern()]) + "  snapshot: { split_rows: 10 }\n";
+    let source = TempJob::live_source(&server, READER, &[&workload.pattern()]) + "  snapshot: { split_rows: 10 }\n";
     let job = TempJob::new(&source, SMALL_BATCHES);
     let mut loader = job.spawn(&["run"], &[]);
     while loader.is_running() {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [delta] [spark]
+# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [delta] [spark] [peers]
 # Puts the servers and readers that the tests need onto this machine, once: what is there already is left alone.
-# Without arguments: all servers and readers (`build` is what cargo needs beside Rust). Debian and Ubuntu; as root, or with sudo where a package is missing.
+# Without arguments: all servers and readers (`build` is what cargo needs beside Rust, `peers` what a bench has beside it). Debian and Ubuntu; as root, or with sudo where a package is missing.
 # Everything but distribution packages goes into ALLUVIUM_CACHE (default ~/.cache/alluvium).
 # Packages come from the mirrors that this machine's apt and pip are configured for.
 set -euo pipefail
@@ -142,6 +142,12 @@ install_duckdb() { venv duckdb-venv duckdb==1.5.5 duckdb-extension-delta==1.5.5;
 # The Python package of the deltalake crate, and polars.
 install_delta() { venv delta-venv deltalake==1.6.6 polars==2.1.0 pyarrow==26.0.1; }
 
+# What benches/snapshot.rs measures beside Alluvium.
+install_peers() {
+  venv peers-venv rivet-cli==0.32.2 duckdb==1.5.5 duckdb-extension-mysql-scanner==1.5.5 'dlt[parquet]==1.31.0' \
+    connectorx==0.4.6 pymysql sqlalchemy
+}
+
 install_spark() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
   # jsoniq brings Spark and Delta Lake; the others are what a Spark Connect client needs.
@@ -151,7 +157,7 @@ install_spark() {
 [ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta spark
 for part in "$@"; do
   case $part in
-    build | mariadb | mysql | s3 | duckdb | delta | spark) "install_$part" ;;
-    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta spark" ;;
+    build | mariadb | mysql | s3 | duckdb | delta | spark | peers) "install_$part" ;;
+    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta spark peers" ;;
   esac
 done

@@ -131,7 +131,7 @@ impl Checker<'_> {
         }
     }
 
-    fn period(&mut self, key: &str, field: &Field<Period>, default: Period) -> Period {
+    pub(super) fn period(&mut self, key: &str, field: &Field<Period>, default: Period) -> Period {
         self.value(key, field, default, Period::to_string)
     }
 }

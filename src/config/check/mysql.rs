@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use url::Url;
 
 use super::Checker;
+use crate::config::period::Period;
 use crate::config::raw::{
-    PasswordFrom, RawMysql, RawPassword, RawSnapshot, ResumeWord, RowsOrAuto, SnapshotWord, TlsWord,
+    PasswordFrom, RawMysql, RawPassword, RawSnapshot, ResumeWord, RowsOrAuto, SnapshotWord, TlsWord, ValueOrOff,
 };
 use crate::config::read::{At, Field};
 use crate::config::substitute::{Text, percent_decoded};
@@ -15,10 +17,15 @@ use crate::config::{MysqlConfig, ResumeBy, Secret, Setting, SnapshotConfig, Snap
 
 const PORT_DEFAULT: u16 = 3306;
 
-/// Rows read at once when nobody says otherwise: at the widest usual rows (1 KiB) a tenth of the default memory.
-const SPLIT_ROWS_DEFAULT: u64 = 100_000;
 /// A split's rows are held in memory until they are written.
 const SPLIT_ROWS_MAX: u64 = 10_000_000;
+
+/// More connections than this only take turns on the server's disks and cores.
+const READERS_MAX: u64 = 64;
+/// Within a second hardly a row comes, and a query of a day holds old versions of rows for all that time.
+const QUERY_TIME: (Period, Period) = (Period::seconds(1), Period::hours(24));
+/// The server's own limit of connections.
+const THREADS_MAX: u64 = 100_000;
 
 /// No server takes a longer password; a larger file is not one.
 const PASSWORD_BYTES_MAX: usize = 4096;
@@ -166,23 +173,75 @@ impl Checker<'_> {
         let none = RawSnapshot::default();
         let raw = field.set().map_or(&none, |snapshot| &snapshot.value);
         let mode = self.value("source.snapshot.mode", &raw.mode, SnapshotWord::Initial, |word| word.word().into());
-        let rows = self.value("source.snapshot.split_rows", &raw.split_rows, RowsOrAuto::Auto, |rows| match rows {
-            RowsOrAuto::Auto => format!("auto ({SPLIT_ROWS_DEFAULT})"),
-            RowsOrAuto::Rows(rows) => rows.to_string(),
-        });
-        let rows = match rows {
-            RowsOrAuto::Auto => SPLIT_ROWS_DEFAULT,
-            RowsOrAuto::Rows(rows) => rows,
-        };
-        if rows == 0 || rows > SPLIT_ROWS_MAX {
-            self.refuse(&raw.split_rows, format!("must be auto or 1 to {SPLIT_ROWS_MAX}, found {rows}"));
-        }
+        let split_rows = self.split_rows(&raw.split_rows);
+        let default = SnapshotConfig::DEFAULT;
+        let readers = self.number("source.snapshot.readers", &raw.readers, default.readers as u64, 1, READERS_MAX);
+        let query_time_max = self.query_time(&raw.query_time, Period(default.query_time_max));
+        let (threads_running_max, replica_lag_max) = self.governor(raw);
         SnapshotConfig {
             mode: match mode {
                 SnapshotWord::Initial => SnapshotMode::Initial,
                 SnapshotWord::Never => SnapshotMode::Never,
             },
-            split_rows: usize::try_from(rows).unwrap_or(usize::MAX),
+            split_rows,
+            readers: usize::try_from(readers).unwrap_or(usize::MAX),
+            query_time_max,
+            threads_running_max,
+            replica_lag_max,
+        }
+    }
+
+    fn split_rows(&mut self, field: &Field<RowsOrAuto>) -> Option<usize> {
+        let rows = self.value("source.snapshot.split_rows", field, RowsOrAuto::Auto, |rows| match rows {
+            RowsOrAuto::Auto => "auto".to_string(),
+            RowsOrAuto::Rows(rows) => rows.to_string(),
+        });
+        let RowsOrAuto::Rows(rows) = rows else { return None };
+        if rows == 0 || rows > SPLIT_ROWS_MAX {
+            self.refuse(field, format!("must be auto or 1 to {SPLIT_ROWS_MAX}, found {rows}"));
+        }
+        usize::try_from(rows).ok()
+    }
+
+    fn query_time(&mut self, field: &Field<Period>, default: Period) -> Duration {
+        let time = self.period("source.snapshot.query_time", field, default);
+        let (min, max) = QUERY_TIME;
+        if time < min || time > max {
+            self.refuse(field, format!("must be {min} to {max}, found {time}"));
+        }
+        time.0
+    }
+
+    /// At which load of the server, and which lag of it as a replica, no query is begun.
+    fn governor(&mut self, raw: &RawSnapshot) -> (Option<u32>, Option<Duration>) {
+        let default = SnapshotConfig::DEFAULT;
+        let threads = match raw.threads_running.set().map(|set| &set.value) {
+            Some(ValueOrOff::Off) => None,
+            Some(ValueOrOff::On(number)) => Some(*number),
+            None => default.threads_running_max.map(u64::from),
+        };
+        if threads.is_some_and(|number| number == 0 || number > THREADS_MAX) {
+            self.refuse(&raw.threads_running, format!("must be 1 to {THREADS_MAX}, or off"));
+        }
+        let lag = match raw.replica_lag.set().map(|set| &set.value) {
+            Some(ValueOrOff::On(period)) => Some(*period),
+            Some(ValueOrOff::Off) | None => default.replica_lag_max.map(Period),
+        };
+        let shown = threads.map_or("off".to_string(), |number| number.to_string());
+        self.note("source.snapshot.threads_running", &raw.threads_running, shown);
+        self.note(
+            "source.snapshot.replica_lag",
+            &raw.replica_lag,
+            lag.map_or("off".to_string(), |lag| lag.to_string()),
+        );
+        (threads.and_then(|number| u32::try_from(number).ok()), lag.map(|lag| lag.0))
+    }
+
+    /// Notes a setting that is read by hand.
+    fn note<T>(&mut self, key: &str, field: &Field<T>, shown: String) {
+        match field.set() {
+            Some(_) => self.given(key, &shown),
+            None => self.settings.push(Setting::default(key, shown)),
         }
     }
 

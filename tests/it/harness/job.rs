@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::lake::LakeReader;
-use super::server::{PASSWORD, Server};
+use super::server::{PASSWORD, READER, Server};
 
 /// The variable that job files of tests take their password from.
 const PASSWORD_VARIABLE: &str = "ALLUVIUM_TEST_PASSWORD";
@@ -41,9 +41,9 @@ pub struct Outcome {
 }
 
 impl TempJob {
-    /// A job that follows `tables` of a live server as `root`. `more` is YAML for the file's top level.
+    /// A job that follows `tables` of a live server. `more` is YAML for the file's top level.
     pub fn live(server: &Server, tables: &[&str], more: &str) -> Self {
-        Self::live_as(server, "root", tables, more)
+        Self::live_as(server, READER, tables, more)
     }
 
     pub fn live_as(server: &Server, user: &str, tables: &[&str], more: &str) -> Self {

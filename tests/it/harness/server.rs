@@ -15,6 +15,9 @@ use mysql_async::{Conn, OptsBuilder, Row, Value};
 /// The password of `root` on every test server, as `tests/servers/env.sh` has it.
 pub const PASSWORD: &str = "alluvium";
 
+/// The account of all jobs that tests run. It has the grants that the README names, for every database.
+pub const READER: &str = "cdc";
+
 /// A server that was told to stop is given this long before the test fails.
 const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 
@@ -79,7 +82,16 @@ impl Server {
             keeper: Mutex::new(None),
         };
         server.start();
+        // Tests call this from within a runtime and from without.
+        std::thread::scope(|scope| scope.spawn(|| block_on(server.create_reader_account())).join()).unwrap();
         server
+    }
+
+    async fn create_reader_account(&self) {
+        let create = format!("CREATE USER '{READER}'@'%' IDENTIFIED BY '{PASSWORD}'");
+        let grants = readme_grants();
+        let statements = ["SET sql_log_bin = 0".to_string(), create].into_iter().chain(grants).collect::<Vec<_>>();
+        self.exec_all(&statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
     }
 
     /// Starts it again on its data and port. Returns once it answers.
@@ -178,6 +190,21 @@ impl Server {
             self.exec(format!("GRANT {grant} TO '{user}'@'%'")).await;
         }
     }
+}
+
+fn block_on(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
+}
+
+/// The statements of the README's example, for all databases instead of its one.
+fn readme_grants() -> Vec<String> {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let grants = readme.lines().filter(|line| line.starts_with("GRANT ") && line.ends_with(" TO cdc;"));
+    let grants: Vec<String> = grants
+        .map(|line| line.replace("shop.*", "`%`.*").replace(" TO cdc;", &format!(" TO '{READER}'@'%'")))
+        .collect();
+    assert_eq!(grants.len(), 2, "the README's grants: {grants:?}");
+    grants
 }
 
 impl Drop for Server {

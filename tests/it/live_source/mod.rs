@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alluvium::change::{ChangeBatch, ResumePoint, TableId};
-use alluvium::config::{MysqlConfig, ResumeBy, Secret, SnapshotConfig, SnapshotMode, TableFilter, TlsMode};
+use alluvium::config::{MysqlConfig, ResumeBy, Secret, SnapshotConfig, TableFilter, TlsMode};
 use alluvium::schema::TableSchema;
 use alluvium::source::mysql::live::MysqlSource;
-use alluvium::source::{ChangeStream, Source, SourceError, SourceErrorKind, SourceEvent};
+use alluvium::source::{ChangeStream, KeyRange, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitLimits};
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::concat_batches;
 use arrow::util::display::array_value_to_string;
@@ -33,7 +33,7 @@ fn config(server: &Server, pattern: &str) -> MysqlConfig {
         tls: TlsMode::Disabled,
         ca: None,
         tables: TableFilter::new([pattern]).unwrap(),
-        snapshot: SnapshotConfig { mode: SnapshotMode::Initial, split_rows: 1000 },
+        snapshot: SnapshotConfig::DEFAULT,
         resume: ResumeBy::Auto,
         server_id: 900_000 + std::process::id() % 100_000 + rand::random_range(0..1_000_000),
     }
@@ -83,14 +83,37 @@ fn rows_of(table: &TableSchema, batches: &[ChangeBatch]) -> RecordBatch {
     concat_batches(&table.arrow_schema(), rows).unwrap()
 }
 
-/// All rows of a table, by splits of `rows_max` rows.
+/// The whole of a table, at most so many rows.
+async fn read_some(source: &MysqlSource, schema: &Arc<TableSchema>, rows_max: usize) -> Split {
+    let limits = SplitLimits { rows_max, bytes_max: usize::MAX };
+    source.read_split(schema, &KeyRange::default(), limits).await.unwrap()
+}
+
+/// All rows of a table, by splits that a limit ends after `rows_max` rows.
 async fn read_splits(source: &MysqlSource, schema: &Arc<TableSchema>, rows_max: usize) -> RecordBatch {
-    let (mut batches, mut after) = (Vec::new(), None);
+    let (mut batches, mut range) = (Vec::new(), KeyRange::default());
     loop {
-        let split = source.read_split(schema, after.as_ref(), rows_max).await.unwrap();
+        let limits = SplitLimits { rows_max, bytes_max: usize::MAX };
+        let split = source.read_split(schema, &range, limits).await.unwrap();
         assert!(split.low.position <= split.high.position, "{split:?}");
         batches.extend(split.rows);
-        after = match split.last_key {
+        range.after = match split.last_key {
+            Some(key) => Some(key),
+            None => return rows_of(schema, &batches),
+        };
+    }
+}
+
+/// All rows of a table, by splits that are cut beforehand to have about `rows` rows.
+async fn read_cuts(source: &MysqlSource, schema: &Arc<TableSchema>, rows: usize) -> RecordBatch {
+    let (mut batches, mut range) = (Vec::new(), KeyRange::default());
+    loop {
+        range.upto = source.next_cut(schema, &range, rows).await.unwrap();
+        let limits = SplitLimits { rows_max: 1_000_000, bytes_max: usize::MAX };
+        let split = source.read_split(schema, &range, limits).await.unwrap();
+        assert_eq!(split.last_key, range.upto, "no limit was met");
+        batches.extend(split.rows);
+        range.after = match range.upto.take() {
             Some(key) => Some(key),
             None => return rows_of(schema, &batches),
         };
@@ -247,6 +270,8 @@ async fn check_keys(server: &Server) {
             let parts = read_splits(&source, &schema, rows_max).await;
             let kind = &schema.columns[0].source_type;
             assert_eq!(parts, whole, "{table} ({kind}) by splits of {rows_max}");
+            let parts = read_cuts(&source, &schema, rows_max).await;
+            assert_eq!(parts, whole, "{table} ({kind}) cut into splits of about {rows_max}");
         }
     }
 }

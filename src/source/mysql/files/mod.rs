@@ -12,7 +12,8 @@ use crate::change::{Losses, ResumePoint, SourceIdentity, SourcePosition, TableId
 use crate::config::{BinlogFilesConfig, TableFilter};
 use crate::schema::TableSchema;
 use crate::source::{
-    ChangeStream, DiscoveredTable, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitKey,
+    ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, SourceEvent, Split, SplitKey,
+    SplitLimits,
 };
 
 mod log;
@@ -183,15 +184,32 @@ impl Source for BinlogFiles {
     async fn read_split(
         &self,
         schema: &Arc<TableSchema>,
-        _after: Option<&SplitKey>,
-        _rows_max: usize,
+        _range: &KeyRange,
+        _limits: SplitLimits,
     ) -> Result<Split, SourceError> {
-        let message = format!(
-            "binlog files hold changes, not the rows of {} from before them; set snapshot.mode: never",
-            schema.table
-        );
-        Err(SourceError::new(SourceErrorKind::Misconfigured, message))
+        Err(no_rows(schema))
     }
+
+    async fn check_condition(&self, schema: &TableSchema, _condition: &str) -> Result<(), SourceError> {
+        Err(no_rows(schema))
+    }
+
+    async fn next_cut(
+        &self,
+        schema: &Arc<TableSchema>,
+        _range: &KeyRange,
+        _rows: usize,
+    ) -> Result<Option<SplitKey>, SourceError> {
+        Err(no_rows(schema))
+    }
+}
+
+fn no_rows(schema: &TableSchema) -> SourceError {
+    let message = format!(
+        "binlog files hold changes, not the rows of {} from before them; set snapshot.mode: never",
+        schema.table
+    );
+    SourceError::new(SourceErrorKind::Misconfigured, message)
 }
 
 /// Events as the reading task sends them; `Ok(None)` is the end.

@@ -14,6 +14,9 @@ use crate::source::{DiscoveredTable, SourceError};
 /// Given keys by table (`database.table`), from the job file.
 pub(super) type GivenKeys = BTreeMap<String, Vec<String>>;
 
+/// How the reason of a table without a key is told.
+pub(super) const NO_PRIMARY_KEY: &str = "has no primary key";
+
 /// Engines whose rows change outside transactions: what a statement did before it failed stays.
 const TRANSACTIONAL_ENGINES: [&str; 4] = ["InnoDB", "RocksDB", "ROCKSDB", "ndbcluster"];
 
@@ -28,6 +31,8 @@ struct Found {
     columns: Vec<FoundColumn>,
     /// Column and prefix length, in key order.
     primary: Vec<(String, Option<u64>)>,
+    /// The other unique keys by name: their columns in order, `None` for a part that is no whole column.
+    unique: BTreeMap<String, Vec<Option<String>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -89,8 +94,8 @@ fn columns_query(of_databases: &str) -> String {
 
 fn keys_query(of_databases: &str) -> String {
     format!(
-        "SELECT table_schema, table_name, column_name, sub_part FROM information_schema.statistics \
-         WHERE {of_databases} AND index_name = 'PRIMARY' ORDER BY table_schema, table_name, seq_in_index"
+        "SELECT table_schema, table_name, column_name, sub_part, index_name FROM information_schema.statistics \
+         WHERE {of_databases} AND non_unique = 0 ORDER BY table_schema, table_name, index_name, seq_in_index"
     )
 }
 
@@ -123,8 +128,28 @@ fn read_column(found: &mut HashMap<TableId, Found>, mut row: TextRow) {
 
 fn read_key_part(found: &mut HashMap<TableId, Found>, mut row: TextRow) {
     let Some(table) = found.get_mut(&TableId::new(text(&mut row, 0), text(&mut row, 1))) else { return };
-    let column = text(&mut row, 2);
-    table.primary.push((column, text(&mut row, 3).parse().ok()));
+    // A part of an expression has no column.
+    let column = row.get_mut(2).and_then(Option::take);
+    let prefix = text(&mut row, 3).parse().ok();
+    let index = text(&mut row, 4);
+    match column {
+        Some(column) if index == "PRIMARY" => table.primary.push((column, prefix)),
+        column => table.unique.entry(index).or_default().push(column.filter(|_| prefix.is_none())),
+    }
+}
+
+/// Of the unique keys that identify every row, the one of the fewest columns.
+fn key_advised(table: &TableId, found: &Found) -> Vec<String> {
+    if !found.primary.is_empty() {
+        return Vec::new();
+    }
+    let Ok(types) = column_types(table, found) else { return Vec::new() };
+    let is_fit = |name: &String| {
+        let mut columns = found.columns.iter().zip(&types).filter(|(column, _)| column.name.eq_ignore_ascii_case(name));
+        columns.next().is_some_and(|(column, kind)| check_key_column(table, column, kind).is_ok())
+    };
+    let keys = found.unique.values().filter_map(|parts| parts.iter().cloned().collect::<Option<Vec<String>>>());
+    keys.filter(|key| key.iter().all(is_fit)).min_by_key(Vec::len).unwrap_or_default()
 }
 
 fn discovered(table: TableId, found: Found, keys: &GivenKeys) -> DiscoveredTable {
@@ -132,8 +157,13 @@ fn discovered(table: TableId, found: Found, keys: &GivenKeys) -> DiscoveredTable
         tracing::warn!(%table, engine = found.engine, "engine has no transactions: changes of a failed statement stay");
     }
     let rows_estimated = found.rows_estimated;
+    let key_advised = key_advised(&table, &found);
     let schema = schema(&table, &found, keys.get(&table.to_string()));
-    DiscoveredTable { table, schema, rows_estimated }
+    let schema = schema.map_err(|reason| match key_advised.as_slice() {
+        [] => reason,
+        key => format!("{reason}; its unique key would do: `key: [{}]`", key.join(", ")),
+    });
+    DiscoveredTable { table, schema, key_advised, rows_estimated }
 }
 
 fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>) -> Result<TableSchema, String> {
@@ -184,7 +214,7 @@ fn given_key(schema: &TableSchema, names: &[String]) -> Result<Vec<usize>, Strin
 fn primary_key(schema: &TableSchema, found: &Found) -> Result<Vec<usize>, String> {
     if found.primary.is_empty() {
         return Err(format!(
-            "{} has no primary key; add one, or name columns that are unique and never null with `key:` for the \
+            "{} {NO_PRIMARY_KEY}; add one, or name columns that are unique and never null with `key:` for the \
              table in the job file",
             schema.table
         ));
@@ -239,6 +269,7 @@ mod tests {
                 column("d", "int", true),
             ],
             primary: primary.iter().map(|(name, prefix)| (name.to_string(), *prefix)).collect(),
+            unique: BTreeMap::new(),
         }
     }
 
@@ -270,6 +301,20 @@ mod tests {
         check(&[("b", Some(10))], None, Err("first 10 characters of b"));
         check(&[("c", None)], None, Err("floating-point"));
         check(&[], Some(&["d"]), Err("can be null"));
+    }
+
+    #[test]
+    fn a_unique_key_that_is_never_null_is_advised() {
+        let advised = |unique: &[(&str, &[Option<&str>])]| {
+            let mut found = table(&[]);
+            let parts = |parts: &[Option<&str>]| parts.iter().map(|part| part.map(str::to_string)).collect();
+            found.unique = unique.iter().map(|(name, columns)| (name.to_string(), parts(columns))).collect();
+            key_advised(&TableId::new("shop", "orders"), &found)
+        };
+        assert_eq!(advised(&[("x", &[Some("a"), Some("b")]), ("y", &[Some("B")])]), ["B"]);
+        assert!(
+            advised(&[("null", &[Some("d")]), ("double", &[Some("c")]), ("prefix", &[Some("a"), None])]).is_empty()
+        );
     }
 
     #[test]

@@ -67,6 +67,18 @@ impl Session {
         Ok(session)
     }
 
+    /// A session for rows of first loads, whose queries end after the job's limit of time.
+    pub async fn open_reader(config: &MysqlConfig) -> Result<Self, SourceError> {
+        let mut session = Self::open(config).await?;
+        let limit = config.snapshot.query_time_max;
+        let sql = match session.flavor {
+            Flavor::MySql => format!("SET max_execution_time = {}", limit.as_millis()),
+            Flavor::MariaDb => format!("SET max_statement_time = {}", limit.as_secs()),
+        };
+        session.run(&sql).await?;
+        Ok(session)
+    }
+
     async fn prepare(&mut self) -> Result<(), SourceError> {
         let version = self.value("SELECT VERSION()").await?.unwrap_or_default();
         if version.contains("MariaDB") {

@@ -259,7 +259,7 @@ fn ordered(set: &str) -> String {
 }
 
 /// The log files that the server still has, oldest first, with their sizes in bytes.
-async fn files(session: &mut Session) -> Result<Vec<(String, u64)>, SourceError> {
+pub(super) async fn files(session: &mut Session) -> Result<Vec<(String, u64)>, SourceError> {
     let rows = session.rows("SHOW BINARY LOGS").await?;
     let file = |row: Vec<Option<String>>| {
         let mut values = row.into_iter();

@@ -12,10 +12,13 @@ use crate::change::{ResumePoint, SourceIdentity, TableId};
 use crate::config::{MysqlConfig, ResumeBy};
 use crate::schema::TableSchema;
 use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
-use crate::source::{ChangeStream, DiscoveredTable, Source, SourceError, Split, SplitKey};
+use crate::source::{
+    ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, Split, SplitKey, SplitLimits,
+};
 
 mod catalogue;
 mod connection;
+mod governor;
 mod log;
 mod requirements;
 mod split;
@@ -33,7 +36,7 @@ const ANONYMOUS_SETTLE: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// A live server. Every call opens a connection of its own and closes it, except that splits which follow each
-/// other share one; a stream keeps its own.
+/// other share them; a stream keeps its own.
 pub struct MysqlSource {
     config: MysqlConfig,
     keys: BTreeMap<String, Vec<String>>,
@@ -41,8 +44,8 @@ pub struct MysqlSource {
     /// Ends of the log on a MySQL server without GTIDs.
     anonymous: Mutex<Anonymous>,
     given_out: stream::GivenOut,
-    /// The session of the last split and when it ended.
-    idle: Mutex<Option<(Instant, Session)>>,
+    /// The sessions of the last splits and when each ended.
+    idle: Mutex<Vec<(Instant, Session)>>,
 }
 
 impl MysqlSource {
@@ -54,7 +57,7 @@ impl MysqlSource {
             chunk_rows: usize::MAX,
             anonymous: Mutex::default(),
             given_out: stream::GivenOut::default(),
-            idle: Mutex::new(None),
+            idle: Mutex::default(),
         }
     }
 
@@ -77,8 +80,49 @@ impl MysqlSource {
         Ok(findings)
     }
 
+    /// What stands in the way of going on from `position`, or will soon: `behind` is the age of what was read last.
+    ///
+    /// # Errors
+    /// Only if the server cannot be asked.
+    pub async fn check_position(
+        &self,
+        identity: &SourceIdentity,
+        position: &ResumePoint,
+        behind: Option<Duration>,
+    ) -> Result<Vec<Finding>, SourceError> {
+        let mut session = self.open().await?;
+        let found = log::identity(&mut session).await?;
+        if found != *identity {
+            return Ok(vec![requirements::other_server(identity, &found)]);
+        }
+        let by_gtid = self.by_gtid(&mut session, position).await?;
+        match log::check_held(&mut session, position, by_gtid).await {
+            Ok(()) => requirements::check_lag(&mut session, position, behind).await,
+            Err(error) if error.kind == SourceErrorKind::Lost => Ok(vec![requirements::lost(position, &error)]),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn open(&self) -> Result<Session, SourceError> {
         Session::open(&self.config).await
+    }
+
+    /// A session for rows of first loads: one that rests, or a new one.
+    async fn reader(&self) -> Result<Session, SourceError> {
+        let rested = {
+            let mut idle = self.idle.lock().await;
+            idle.retain(|(since, _)| since.elapsed() < IDLE_MAX);
+            idle.pop()
+        };
+        match rested {
+            Some((_, session)) => Ok(session),
+            None => Session::open_reader(&self.config).await,
+        }
+    }
+
+    /// Lets a session rest until the next split.
+    async fn rest(&self, session: Session) {
+        self.idle.lock().await.push((Instant::now(), session));
     }
 
     /// Whether reading resumes from a point by its GTID set.
@@ -172,19 +216,36 @@ impl Source for MysqlSource {
         ))
     }
 
+    async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError> {
+        let mut session = self.reader().await?;
+        let checked = split::check_condition(&mut session, schema, condition).await;
+        self.rest(session).await;
+        checked
+    }
+
+    async fn next_cut(
+        &self,
+        schema: &Arc<TableSchema>,
+        range: &KeyRange,
+        rows: usize,
+    ) -> Result<Option<SplitKey>, SourceError> {
+        let mut session = self.reader().await?;
+        let cut = split::next_cut(&mut session, schema, range, rows).await?;
+        self.rest(session).await;
+        Ok(cut)
+    }
+
     async fn read_split(
         &self,
         schema: &Arc<TableSchema>,
-        after: Option<&SplitKey>,
-        rows_max: usize,
+        range: &KeyRange,
+        limits: SplitLimits,
     ) -> Result<Split, SourceError> {
-        let mut session = match self.idle.lock().await.take() {
-            Some((since, session)) if since.elapsed() < IDLE_MAX => session,
-            _ => self.open().await?,
-        };
+        let mut session = self.reader().await?;
+        governor::wait(&mut session, &self.config.snapshot).await?;
         let low = self.low(&mut session).await?;
-        let split = split::read(&mut session, schema, after, rows_max, low, &self.given_out).await?;
-        *self.idle.lock().await = Some((Instant::now(), session));
+        let split = split::read(&mut session, &self.config, schema, range, limits, low, &self.given_out).await?;
+        self.rest(session).await;
         Ok(split)
     }
 }

@@ -2,8 +2,12 @@
 //! allowed to do.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use super::connection::Session;
+use super::catalogue::NO_PRIMARY_KEY;
+use super::connection::{Session, identifier};
+use super::log;
+use crate::change::{ResumePoint, SourceIdentity};
 use crate::source::mysql::binlog::Flavor;
 use crate::source::{DiscoveredTable, SourceError, SourceErrorKind};
 
@@ -99,17 +103,72 @@ pub(super) fn check_tables(tables: &[DiscoveredTable], patterns: &str) -> Vec<Fi
         let wanted = "at least one table that the user may SELECT from";
         return vec![Finding::new(Severity::Warning, "tables", format!("none for {patterns}"), wanted)];
     }
-    let reasons = tables.iter().filter_map(|table| Some((&table.table, table.schema.as_ref().err()?)));
-    reasons
-        .map(|(table, reason)| {
-            Finding::new(
-                Severity::Warning,
-                &table.to_string(),
-                reason.as_str(),
-                "a primary key of whole, exact columns",
-            )
-        })
-        .collect()
+    tables.iter().filter_map(check_table).collect()
+}
+
+fn check_table(found: &DiscoveredTable) -> Option<Finding> {
+    let reason = found.schema.as_ref().err()?;
+    let wanted = "a primary key of whole, exact columns";
+    let finding = Finding::new(Severity::Warning, &found.table.to_string(), reason.as_str(), wanted);
+    if !reason.contains(NO_PRIMARY_KEY) {
+        return Some(finding);
+    }
+    let table = format!("{}.{}", identifier(&found.table.database), identifier(&found.table.table));
+    let columns: Vec<String> = found.key_advised.iter().map(|name| identifier(name)).collect();
+    let clause = match columns.as_slice() {
+        [] => "ADD COLUMN row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY".to_string(),
+        columns => format!("ADD PRIMARY KEY ({})", columns.join(", ")),
+    };
+    Some(finding.with_fix(format!("ALTER TABLE {table} {clause}")))
+}
+
+/// The server is not the one that the job has read.
+pub(super) fn other_server(known: &SourceIdentity, found: &SourceIdentity) -> Finding {
+    let wanted = format!("{known}, which the job has read; a new server needs a new job");
+    Finding::new(Severity::Error, "the source", found.to_string(), &wanted)
+}
+
+/// The server's log does not hold the job's position.
+pub(super) fn lost(position: &ResumePoint, error: &SourceError) -> Finding {
+    let subject = format!("position {}", position.position);
+    Finding::new(Severity::Error, &subject, error.message.as_str(), "held by the server's log")
+}
+
+/// Warns when more than half of the time has passed for which the server keeps what the job is to read next.
+pub(super) async fn check_lag(
+    session: &mut Session,
+    position: &ResumePoint,
+    behind: Option<Duration>,
+) -> Result<Vec<Finding>, SourceError> {
+    let files = log::files(session).await?;
+    // The file that is being written is never purged.
+    let at = log::Coordinates::of(&position.position);
+    let is_newest = files.last().zip(at).is_some_and(|((newest, _), at)| *newest == at.file);
+    let settings = Settings::read(session).await?;
+    Ok(match (retention_seconds(&settings), behind) {
+        (Some((name, kept)), Some(behind)) if !is_newest => lag_finding(name, kept, behind).into_iter().collect(),
+        _ => Vec::new(),
+    })
+}
+
+fn lag_finding(setting: &str, kept_seconds: f64, behind: Duration) -> Option<Finding> {
+    if behind.as_secs_f64() * 2.0 < kept_seconds {
+        return None;
+    }
+    let hours = |seconds: f64| format!("{:.1} h", seconds / 3_600.0);
+    let left = (kept_seconds - behind.as_secs_f64()).max(0.0);
+    let found = format!(
+        "{} behind, while the server purges its log after {}: {} are left",
+        hours(behind.as_secs_f64()),
+        hours(kept_seconds),
+        hours(left)
+    );
+    let longer = match setting {
+        "expire_logs_days" => (kept_seconds / 43_200.0).ceil(),
+        _ => kept_seconds * 2.0,
+    };
+    let finding = Finding::new(Severity::Warning, "the job", found, "run soon, or the log kept for longer");
+    Some(finding.with_fix(format!("SET GLOBAL {setting} = {longer}")))
 }
 
 /// Refuses a server whose log cannot be followed at all.
@@ -170,19 +229,22 @@ fn advisable_settings(settings: &Settings, flavor: Flavor) -> Vec<Finding> {
 }
 
 fn retention(settings: &Settings) -> Option<Finding> {
-    let number = |name: &str| settings.get(name).and_then(|text| text.parse::<f64>().ok());
-    let (name, fix, seconds) = match (number("binlog_expire_logs_seconds"), number("expire_logs_days")) {
-        (Some(seconds), _) if seconds > 0.0 => {
-            ("binlog_expire_logs_seconds", "SET GLOBAL binlog_expire_logs_seconds = 604800", seconds)
-        }
-        (_, Some(days)) if days > 0.0 => ("expire_logs_days", "SET GLOBAL expire_logs_days = 7", days * 86_400.0),
-        // Zero: logs are never purged by age.
-        _ => return None,
-    };
+    let (name, seconds) = retention_seconds(settings)?;
+    let week = if name == "expire_logs_days" { 7 } else { 604_800 };
     (seconds < RETENTION_SECONDS_MIN).then(|| {
         Finding::new(Severity::Warning, name, settings.get(name).unwrap_or_default(), "at least a day, better a week")
-            .with_fix(fix)
+            .with_fix(format!("SET GLOBAL {name} = {week}"))
     })
+}
+
+/// The setting that has logs purged by age, and that age; `None` where they are not.
+fn retention_seconds(settings: &Settings) -> Option<(&'static str, f64)> {
+    let number = |name: &str| settings.get(name).and_then(|text| text.parse::<f64>().ok());
+    match (number("binlog_expire_logs_seconds"), number("expire_logs_days")) {
+        (Some(seconds), _) if seconds > 0.0 => Some(("binlog_expire_logs_seconds", seconds)),
+        (_, Some(days)) if days > 0.0 => Some(("expire_logs_days", days * 86_400.0)),
+        _ => None,
+    }
 }
 
 /// Reading the log takes two global privileges. MariaDB calls the second BINLOG MONITOR since 10.5.2 and takes
@@ -256,6 +318,16 @@ mod tests {
             &["expire_logs_days"],
         );
         check(&[("binlog_expire_logs_seconds", "0"), ("expire_logs_days", "0")], Flavor::MariaDb, &[]);
+    }
+
+    #[test]
+    fn a_purge_is_told_before_it_happens() {
+        let found =
+            |hours: u64| lag_finding("binlog_expire_logs_seconds", 86_400.0, Duration::from_secs(hours * 3_600));
+        assert_eq!(found(11), None);
+        let late = found(13).unwrap();
+        assert!(late.found.contains("13.0 h behind") && late.found.contains("11.0 h are left"), "{late}");
+        assert_eq!(late.fix.as_deref(), Some("SET GLOBAL binlog_expire_logs_seconds = 172800"));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::source::{ChangeStream, SourceError, SourceErrorKind, SourceEvent};
 
 /// What has been read is handed out at least this often, so that a quiet table's rows do not wait.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// The same while someone waits for a boundary.
+const FLUSH_HURRIED: Duration = Duration::from_millis(10);
 /// With nothing more to read, rows are handed out after this long.
 const FLUSH_IDLE: Duration = Duration::from_millis(50);
 /// The server sends a heartbeat every second, in nanoseconds, when it has nothing else.
@@ -65,6 +67,7 @@ pub(super) struct LiveStream {
     last_event: Instant,
     /// Something was fed since the last flush.
     fed: bool,
+    is_hurried: bool,
 }
 
 /// Turns the connection into a stream of the events after `from`.
@@ -109,6 +112,7 @@ pub(super) async fn open(
         flush_at: now + FLUSH_EVERY,
         last_event: now,
         fed: false,
+        is_hurried: false,
     })
 }
 
@@ -159,6 +163,11 @@ fn untagged(part: &str) -> Vec<String> {
 
 #[async_trait]
 impl ChangeStream for LiveStream {
+    fn hurry(&mut self, is_hurried: bool) {
+        self.is_hurried = is_hurried;
+        self.flush_at = self.flush_at.min(Instant::now() + self.flush_every());
+    }
+
     fn losses(&self) -> Vec<(TableId, Losses)> {
         self.decoder.losses().map(|(table, losses)| (table.clone(), losses)).collect()
     }
@@ -184,6 +193,10 @@ impl ChangeStream for LiveStream {
 }
 
 impl LiveStream {
+    fn flush_every(&self) -> Duration {
+        if self.is_hurried { FLUSH_HURRIED } else { FLUSH_EVERY }
+    }
+
     /// Feeds the next event, or flushes when none comes in time.
     async fn advance(&mut self) -> Result<(), SourceError> {
         let until = if self.fed { self.flush_at.min(Instant::now() + FLUSH_IDLE) } else { self.flush_at };
@@ -207,7 +220,7 @@ impl LiveStream {
         // Rows of an open transaction are no use to anyone yet.
         if (idle || now >= self.flush_at) && self.decoder.is_between_transactions() {
             self.decoder.flush()?;
-            self.flush_at = now + FLUSH_EVERY;
+            self.flush_at = now + self.flush_every();
             self.fed = false;
         }
         Ok(())

@@ -63,10 +63,40 @@ impl Key {
         names.join(", ")
     }
 
-    /// The key of a selected row: a JSON list of SQL literals.
+    /// What is selected to get a key alone.
+    pub fn columns(&self) -> String {
+        let columns: Vec<&str> =
+            self.parts.iter().map(|part| part.extra.as_deref().unwrap_or(part.name.as_str())).collect();
+        columns.join(", ")
+    }
+
+    /// The quoted column of a key of one.
+    pub fn single(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [part] => Some(&part.name),
+            _ => None,
+        }
+    }
+
+    /// The key of a selected row.
     pub fn of_row(&self, values: &[Value]) -> Result<SplitKey, SourceError> {
-        let literal = |part: &Part| values.get(part.index).and_then(|value| part.literal.of(value));
-        let literals: Option<Vec<String>> = self.parts.iter().map(literal).collect();
+        self.of_values(self.parts.iter().map(|part| values.get(part.index)))
+    }
+
+    /// The key of a row of [`Self::columns`].
+    pub fn of_columns(&self, values: &[Value]) -> Result<SplitKey, SourceError> {
+        self.of_values((0..self.parts.len()).map(|index| values.get(index)))
+    }
+
+    /// The literals of a key whose literals are numbers.
+    pub fn of_number(number: i128) -> SplitKey {
+        SplitKey(format!("[\"{number}\"]"))
+    }
+
+    /// A JSON list of SQL literals.
+    fn of_values<'a>(&self, values: impl Iterator<Item = Option<&'a Value>>) -> Result<SplitKey, SourceError> {
+        let literal = |(part, value): (&Part, Option<&Value>)| value.and_then(|value| part.literal.of(value));
+        let literals: Option<Vec<String>> = self.parts.iter().zip(values).map(literal).collect();
         let text = literals.and_then(|literals| serde_json::to_string(&literals).ok());
         text.map(SplitKey).ok_or_else(|| {
             SourceError::new(
@@ -78,16 +108,25 @@ impl Key {
 
     /// The condition for the rows after a key: `a >= 1 AND (a > 1 OR (a = 1 AND (b > 2)))`.
     pub fn after(&self, key: &SplitKey) -> Result<String, SourceError> {
+        self.condition(key, ">", ">")
+    }
+
+    /// The condition for the rows up to a key, included: `a <= 1 AND (a < 1 OR (a = 1 AND (b <= 2)))`.
+    pub fn up_to(&self, key: &SplitKey) -> Result<String, SourceError> {
+        self.condition(key, "<", "<=")
+    }
+
+    fn condition(&self, key: &SplitKey, beyond: &str, last_beyond: &str) -> Result<String, SourceError> {
         let literals: Vec<String> = serde_json::from_str(&key.0).unwrap_or_default();
         if literals.len() != self.parts.len() || literals.is_empty() {
             let message = format!("{:?} is no key of ({}); load the table again", key.0, self.order_by());
             return Err(SourceError::new(SourceErrorKind::Misconfigured, message));
         }
         let mut pairs = self.parts.iter().map(|part| &part.compared).zip(&literals).rev();
-        let last = pairs.next().map(|(name, value)| format!("{name} > {value}")).unwrap_or_default();
+        let last = pairs.next().map(|(name, value)| format!("{name} {last_beyond} {value}")).unwrap_or_default();
         let nested = pairs.fold(last, |inner, (name, value)| {
             // The first comparison is implied by the second; with it the server can use the key's index.
-            format!("{name} >= {value} AND ({name} > {value} OR ({name} = {value} AND ({inner})))")
+            format!("{name} {beyond}= {value} AND ({name} {beyond} {value} OR ({name} = {value} AND ({inner})))")
         });
         Ok(nested)
     }
@@ -206,6 +245,14 @@ mod tests {
         let columns = [("a", "int"), ("b", "int"), ("c", "int")];
         let expected = "`a` >= 1 AND (`a` > 1 OR (`a` = 1 AND (`b` >= 2 AND (`b` > 2 OR (`b` = 2 AND (`c` > 3))))))";
         check(&columns, &[Value::Int(1), Value::Int(2), Value::Int(3)], expected);
+    }
+
+    #[test]
+    fn an_upper_end_is_included() {
+        let key = key(&[("a", "int"), ("b", "int")]);
+        let end = key.of_columns(&[Value::Int(1), Value::Int(2)]).unwrap();
+        assert_eq!(key.up_to(&end).unwrap(), "`a` <= 1 AND (`a` < 1 OR (`a` = 1 AND (`b` <= 2)))");
+        assert_eq!(Key::of_number(-7), SplitKey("[\"-7\"]".into()));
     }
 
     #[test]

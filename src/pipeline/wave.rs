@@ -1,0 +1,252 @@
+//! The reading side of first loads: several key ranges at once, each on a connection of its own.
+//!
+//! What is read together is a wave: ranges of one or several tables that follow each other in key order. It becomes part
+//! of one batch, and while that batch is applied, the next wave is read already. A wave ends when it holds its share of
+//! the memory, so what is read ahead is bounded whatever the rows are.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::task::{JoinError, JoinHandle};
+
+use super::PipelineError;
+use super::reader::{PlacedRows, keyless};
+use crate::change::{ChangeBatch, ResumePoint, SourcePosition, TableId};
+use crate::lake::SplitRecord;
+use crate::schema::TableSchema;
+use crate::source::{KeyRange, Source, SourceError, Split, SplitLimits, TableStopped};
+
+/// What a split counts for beside its rows: its commit and its ledger record. Bounds the tables of a wave.
+const SPLIT_BYTES: usize = 128 << 10;
+
+/// A split is cut where so many rows should be; so many times that number are read, for rows that came since the
+/// cut was chosen.
+const ROWS_SLACK: usize = 2;
+
+/// A table whose rows are still to be read.
+#[derive(Debug, Clone)]
+pub(super) struct LoadJob {
+    pub schema: Arc<TableSchema>,
+    /// Of the batch's split.
+    pub index: u64,
+    pub range: KeyRange,
+    /// Rows of a split, about.
+    pub rows: usize,
+    /// The source's guess of all rows that are left.
+    pub rows_left: Option<u64>,
+}
+
+/// How a wave is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaveLimits {
+    /// Ranges that are read at once.
+    pub readers: usize,
+    /// What the wave may hold; each reader may pass it by one reader's share.
+    pub bytes_max: usize,
+    /// Rows of a batch; each reader may pass it by a split.
+    pub rows_max: usize,
+}
+
+impl WaveLimits {
+    /// Bytes that one read may bring.
+    fn share(self) -> usize {
+        (self.bytes_max / self.readers).max(1)
+    }
+}
+
+/// The rows of one table in a wave: splits that follow each other.
+#[derive(Debug)]
+pub(super) struct Part {
+    job: LoadJob,
+    splits: Vec<Split>,
+}
+
+/// What was read together, in the order of the jobs.
+#[derive(Debug, Default)]
+pub(super) struct Wave {
+    pub parts: Vec<Part>,
+}
+
+/// Reads the next ranges of `jobs`.
+pub(super) async fn read(
+    source: Arc<dyn Source>,
+    jobs: Vec<LoadJob>,
+    limits: WaveLimits,
+) -> Result<Wave, PipelineError> {
+    let (mut wave, mut bytes, mut rows, mut splits) = (Wave::default(), 0, 0, 0);
+    let mut planner = Planner { source: Arc::clone(&source), jobs: jobs.into() };
+    let mut running: VecDeque<(LoadJob, Aborting<Result<Split, SourceError>>)> = VecDeque::new();
+    loop {
+        // Those that are running will bring as much as the others did.
+        let with_running = |found: usize, running: usize| found + running * found / splits.max(1);
+        while running.len() < limits.readers
+            && with_running(bytes, running.len()) < limits.bytes_max
+            && with_running(rows, running.len()) < limits.rows_max
+        {
+            let Some(job) = planner.next().await? else { break };
+            let reading = read_split(Arc::clone(&source), job.clone(), limits.share());
+            running.push_back((job, Aborting(tokio::spawn(reading))));
+        }
+        let Some((job, reading)) = running.pop_front() else { return Ok(wave) };
+        let split = reading.await.map_err(|error| PipelineError::Reader { table: job.table().clone(), error })??;
+        bytes += SPLIT_BYTES + memory_bytes(&split);
+        rows += rows_of(&split);
+        splits += 1;
+        if split.last_key != job.range.upto {
+            // A limit cut it short. What comes after it in the table has to wait for the rows in between.
+            planner.jobs.retain(|waiting| waiting.table() != job.table());
+            running.retain(|(other, _)| other.table() != job.table());
+        }
+        wave.add(job, split);
+    }
+}
+
+async fn read_split(source: Arc<dyn Source>, job: LoadJob, bytes_max: usize) -> Result<Split, SourceError> {
+    let limits = SplitLimits { rows_max: job.rows.saturating_mul(ROWS_SLACK), bytes_max };
+    source.read_split(&job.schema, &job.range, limits).await
+}
+
+fn rows_of(split: &Split) -> usize {
+    split.rows.iter().map(|rows| rows.operations.len()).sum()
+}
+
+fn memory_bytes(split: &Split) -> usize {
+    split.rows.iter().map(ChangeBatch::memory_bytes).sum()
+}
+
+/// Cuts the jobs' ranges into splits, one after the other.
+struct Planner {
+    source: Arc<dyn Source>,
+    jobs: VecDeque<LoadJob>,
+}
+
+impl Planner {
+    /// The next split, as a job with its range.
+    async fn next(&mut self) -> Result<Option<LoadJob>, SourceError> {
+        let Some(job) = self.jobs.front_mut() else { return Ok(None) };
+        let rows = u64::try_from(job.rows).unwrap_or(u64::MAX);
+        // A guess may be off by half; one that is wrong by more costs a wave with few readers.
+        let is_small = job.rows_left.is_some_and(|left| left.saturating_mul(2) <= rows);
+        let cut = if is_small { None } else { self.source.next_cut(&job.schema, &job.range, job.rows).await? };
+        job.rows_left = job.rows_left.map(|left| left.saturating_sub(rows)).filter(|left| *left > 0);
+        let mut split = job.clone();
+        match cut {
+            Some(cut) => {
+                split.range.upto = Some(cut.clone());
+                job.range.after = Some(cut);
+            }
+            None => _ = self.jobs.pop_front(),
+        }
+        Ok(Some(split))
+    }
+}
+
+impl LoadJob {
+    pub fn table(&self) -> &TableId {
+        &self.schema.table
+    }
+}
+
+impl Wave {
+    fn add(&mut self, job: LoadJob, split: Split) {
+        match self.parts.last_mut() {
+            Some(part) if part.job.table() == job.table() => part.splits.push(split),
+            _ => self.parts.push(Part { job, splits: vec![split] }),
+        }
+    }
+
+    /// The last of the high watermarks.
+    pub fn high(&self) -> Option<&ResumePoint> {
+        let splits = self.parts.iter().flat_map(|part| &part.splits);
+        splits.map(|split| &split.high).max_by(|one, other| one.position.cmp(&other.position))
+    }
+
+    /// The first of the low watermarks.
+    pub fn low(&self) -> Option<&SourcePosition> {
+        self.parts.iter().map(Part::low).min()
+    }
+
+    /// All rows with their places. `now_us` is the time of the tables' emptying, in microseconds since 1970-01-01 UTC.
+    pub fn into_placed(self, now_us: i64) -> Vec<PlacedRows> {
+        self.parts.into_iter().flat_map(|part| part.into_placed(now_us)).collect()
+    }
+}
+
+impl Part {
+    pub fn job(&self) -> &LoadJob {
+        &self.job
+    }
+
+    fn low(&self) -> &SourcePosition {
+        let lows = self.splits.iter().map(|split| &split.low.position);
+        lows.min().expect("invariant: a part has a split")
+    }
+
+    pub fn high(&self) -> &SourcePosition {
+        let highs = self.splits.iter().map(|split| &split.high.position);
+        highs.max().expect("invariant: a part has a split")
+    }
+
+    pub fn rows(&self) -> usize {
+        self.splits.iter().map(rows_of).sum()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.splits.iter().map(memory_bytes).sum()
+    }
+
+    /// The splits as one, for the ledger.
+    pub fn record(&self) -> SplitRecord {
+        let last = self.splits.last().and_then(|split| split.last_key.clone());
+        SplitRecord {
+            table: self.job.table().clone(),
+            index: self.job.index,
+            after: self.job.range.after.clone().map(|key| key.0),
+            last: last.map(|key| key.0),
+            rows: self.rows() as u64,
+            condition: self.job.range.condition.clone(),
+        }
+    }
+
+    /// What stops the table, if one of its rows has no whole key.
+    pub fn keyless(&self) -> Option<TableStopped> {
+        self.splits.iter().flat_map(|split| &split.rows).find_map(keyless)
+    }
+
+    fn into_placed(self, now_us: i64) -> Vec<PlacedRows> {
+        let mut placed = Vec::new();
+        if self.job.range.after.is_none() && self.job.range.condition.is_none() {
+            // Before the rows of all splits, wherever each of them stands.
+            let low = self.low().clone();
+            let empty = ChangeBatch::truncate(&self.job.schema, low.clone(), now_us);
+            placed.push(PlacedRows { low, rows: vec![empty], losses: Default::default() });
+        }
+        placed.extend(self.splits.into_iter().map(|split| PlacedRows {
+            low: split.low.position,
+            rows: split.rows,
+            losses: split.losses,
+        }));
+        placed
+    }
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+pub(super) struct Aborting<T>(pub JoinHandle<T>);
+
+impl<T> Drop for Aborting<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<T> Future for Aborting<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}

@@ -1,0 +1,184 @@
+//! First loads by several readers: keys that lie in heaps and far apart, tables that join or are loaded again while others
+//! go on, and the limits that protect the source.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Flavor, Outcome, READER, Server, TempJob, assert_same, source_content};
+
+/// Many splits of few rows, in many batches.
+const SMALL: &str = "run:\n  memory: 256MiB\n  batch: { rows: 900, seconds: 1 }\n";
+
+fn job(server: &Server, database: &str, snapshot: &str) -> TempJob {
+    let source = TempJob::live_source(server, READER, &[&format!("{database}.*")]);
+    TempJob::new(&format!("{source}  snapshot: {snapshot}\n"), SMALL)
+}
+
+async fn assert_equal(server: &Server, job: &TempJob, database: &str, table: &str) {
+    let expected = source_content(&mut server.connect().await, database, table).await;
+    let found = job.lake().content(database, table, &expected.key, None).await;
+    assert_same(&format!("{:?} {database}.{table}", server.flavor), &found, &expected);
+}
+
+fn loaded(outcome: &Outcome, table: &str) -> u64 {
+    let outcome: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let tables = outcome["tables"].as_array().unwrap();
+    let found = tables.iter().find(|found| found["table"]["table"] == table).expect("the table is told of");
+    found["rows_loaded"].as_u64().unwrap()
+}
+
+/// Numbers `from`, `from + step`, ... as rows with a text.
+fn rows(from: i128, step: i128, count: i128) -> String {
+    let rows: Vec<String> = (0..count).map(|row| format!("({}, 'row {row}')", from + row * step)).collect();
+    rows.join(", ")
+}
+
+#[tokio::test]
+async fn keys_in_heaps_and_far_apart_are_loaded_whole() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("heaps").await;
+        let (lowest, highest) = (i128::from(i64::MIN), i128::from(u64::MAX));
+        let signed =
+            [rows(lowest, 1, 800), rows(-5, 1, 10), rows(1 << 40, 1 << 20, 1200), rows(i64::MAX as i128 - 99, 1, 100)];
+        let unsigned = [rows(0, 1, 3), rows(1 << 33, 7, 1500), rows(highest - 700, 1, 701)];
+        let mut statements = vec![
+            format!("CREATE TABLE {database}.signed (id BIGINT PRIMARY KEY, v VARCHAR(40))"),
+            format!("CREATE TABLE {database}.unsigned (id BIGINT UNSIGNED PRIMARY KEY, v VARCHAR(40))"),
+            format!("CREATE TABLE {database}.one (id INT PRIMARY KEY)"),
+            format!("INSERT INTO {database}.one VALUES (7)"),
+            format!("CREATE TABLE {database}.none (id INT PRIMARY KEY)"),
+        ];
+        statements.extend(signed.iter().map(|rows| format!("INSERT INTO {database}.signed VALUES {rows}")));
+        statements.extend(unsigned.iter().map(|rows| format!("INSERT INTO {database}.unsigned VALUES {rows}")));
+        statements.push(format!("ANALYZE TABLE {database}.signed, {database}.unsigned"));
+        server.exec_all(&statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let job = job(server, database, "{ split_rows: 100, readers: 3 }");
+        let outcome = job.verb(&["run", "--json"]).expect_code(0);
+        assert_eq!((loaded(&outcome, "signed"), loaded(&outcome, "unsigned")), (2110, 2204), "{flavor:?}");
+        for table in ["signed", "unsigned", "one", "none"] {
+            assert_equal(server, &job, database, table).await;
+        }
+    }
+}
+
+/// The key of a load's last split is read by the next process, whatever character set it is in.
+#[tokio::test]
+async fn a_load_that_is_stopped_goes_on_with_the_splits_that_are_left() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("goes_on").await;
+        let definition =
+            "a VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_swedish_ci, b INT, v TEXT, PRIMARY KEY (a, b)";
+        let values: Vec<String> = (0..3000).map(|row| format!("('{}é{}', {row}, 'v')", row % 7, row % 50)).collect();
+        let insert = format!("INSERT INTO {database}.t VALUES {}", values.join(", "));
+        server.exec_all(&["SET NAMES utf8mb4", &format!("CREATE TABLE {database}.t ({definition})"), &insert]).await;
+        let job = job(server, database, "{ split_rows: 150, readers: 4 }");
+        let killed = job.spawn(&["run"], &[("ALLUVIUM_FAILPOINT", "commit.before:3")]).wait();
+        assert!(!killed.status.success(), "{killed:?}");
+        let outcome = job.verb(&["run", "--json"]).expect_code(0);
+        let rows = loaded(&outcome, "t");
+        assert!(rows > 0 && rows < 3000, "{flavor:?}: {rows} rows were read again");
+        assert_equal(server, &job, database, "t").await;
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_condition_are_loaded_again_while_their_table_is_followed() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("part").await;
+        let (t, other) = (format!("{database}.t"), format!("{database}.other"));
+        let create = |table: &str| format!("CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(40))");
+        let insert = |table: &str| format!("INSERT INTO {table} VALUES {}", rows(1, 1, 1000));
+        server.exec_all(&[&create(&t), &create(&other), &insert(&t), &insert(&other)]).await;
+        let job = job(server, database, "{ split_rows: 50 }");
+        job.run().expect_code(0);
+        // Changes that the log does not have, and one that it has.
+        let unseen = [
+            "SET sql_log_bin = 0".to_string(),
+            format!("UPDATE {t} SET v = 'unseen' WHERE id IN (300, 700)"),
+            format!("INSERT INTO {t} VALUES (5000, 'unseen')"),
+            "SET sql_log_bin = 1".to_string(),
+            format!("UPDATE {t} SET v = 'seen' WHERE id IN (301, 701)"),
+            format!("DELETE FROM {other} WHERE id > 500"),
+        ];
+        server.exec_all(&unseen.each_ref().map(String::as_str)).await;
+        let again = |condition: &str| job.verb(&["run", "--json", "--resnapshot", &t, "--where", condition]);
+        again("no_such_column = 1").expect_code(2).expect_stderr(&["no_such_column", "condition"]);
+        again("id > ").expect_code(2);
+        again("1) OR (1").expect_code(2);
+        let outcome = again("id BETWEEN 200 AND 400 OR id = 5000 -- and a comment").expect_code(0);
+        assert_eq!(loaded(&outcome, "t"), 202, "{flavor:?}");
+        let count = format!("SELECT count(*) AS n FROM {t} WHERE v = 'unseen'");
+        let found = job.verb(&["sql", "--json", &count]).expect_code(0).stdout;
+        assert_eq!(found, "{\"n\":2}\n", "{flavor:?}: 300 and 5000, not 700");
+        again("id = 700").expect_code(0);
+        assert_equal(server, &job, database, "t").await;
+        assert_equal(server, &job, database, "other").await;
+        job.verb(&["run", "--resnapshot", &t, "--resnapshot", &other, "--where", "id = 1"]).expect_code(2);
+        job.verb(&["run", "--where", "id = 1"]).expect_code(2);
+    }
+}
+
+#[tokio::test]
+async fn tables_that_come_later_are_loaded_and_nothing_else_is() {
+    let server = Server::shared(Flavor::Mariadb);
+    let database = &server.new_database("later").await;
+    let create = |table: &str| format!("CREATE TABLE {database}.{table} (id INT PRIMARY KEY, v VARCHAR(40))");
+    let insert = |table: &str| format!("INSERT INTO {database}.{table} VALUES {}", rows(1, 1, 700));
+    server.exec_all(&[&create("first"), &insert("first"), &create("later"), &insert("later")]).await;
+    let mut source = TempJob::live_source(server, READER, &[&format!("{database}.first")]);
+    let job = TempJob::new(&source, SMALL);
+    job.run().expect_code(0);
+    source = TempJob::live_source(server, READER, &[&format!("{database}.*")]);
+    job.write(&source, SMALL);
+    server.exec(format!("UPDATE {database}.first SET v = 'x' WHERE id < 10")).await;
+    let outcome = job.verb(&["run", "--json"]).expect_code(0);
+    assert_eq!((loaded(&outcome, "first"), loaded(&outcome, "later")), (0, 700));
+    let again = format!("{database}.first");
+    let outcome = job.verb(&["run", "--json", "--resnapshot", &again]).expect_code(0);
+    assert_eq!((loaded(&outcome, "first"), loaded(&outcome, "later")), (700, 0));
+    for table in ["first", "later"] {
+        assert_equal(server, &job, database, table).await;
+    }
+}
+
+/// A query that takes too long ends where it has come to; one that gets nowhere says what is wrong.
+#[tokio::test]
+async fn a_query_that_takes_too_long_ends_where_it_has_come_to() {
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &["--max-allowed-packet=64M"]);
+        let database = &server.new_database("slow").await;
+        // Reading a row takes some milliseconds.
+        let slow = "v VARCHAR(99) AS (REPEAT(SHA2(REPEAT(w, 2000000), 512), 1)) VIRTUAL";
+        let create =
+            format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, w VARCHAR(40), {})", slow.replace("99", "200"));
+        let insert = format!("INSERT INTO {database}.t (id, w) VALUES {}", rows(1, 1, 300));
+        server.exec_all(&[&create, &insert]).await;
+        let job = job(&server, database, "{ split_rows: 300, query_time: 1s, readers: 2 }");
+        let outcome = job.verb(&["run", "--json"]).expect_code(0);
+        assert_eq!(loaded(&outcome, "t"), 300, "{flavor:?}");
+        assert_equal(&server, &job, database, "t").await;
+    }
+}
+
+#[tokio::test]
+async fn a_load_waits_for_a_source_that_is_busy() {
+    for flavor in Flavor::ALL {
+        let server = Server::own(flavor, &[]);
+        let database = &server.new_database("busy").await;
+        let create = format!("CREATE TABLE {database}.t (id INT PRIMARY KEY)");
+        server.exec_all(&[&create, &format!("INSERT INTO {database}.t VALUES (1)")]).await;
+        let job = job(&server, database, "{ threads_running: 6, replica_lag: 1h }");
+        let sleepers = (0..8).map(|_| server.query("SELECT SLEEP(6)"));
+        let busy = futures::future::join_all(sleepers);
+        let started = Instant::now();
+        let running = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            job.run().expect_code(0);
+        });
+        busy.await;
+        running.await.unwrap();
+        assert!(started.elapsed() >= Duration::from_secs(6), "{flavor:?}: it did not wait");
+    }
+}

@@ -20,6 +20,7 @@ mod ledger;
 mod locate;
 mod log;
 mod partition;
+mod points;
 mod rewrite;
 mod scan;
 mod schema;
@@ -29,6 +30,7 @@ mod stats;
 mod store;
 mod table;
 mod vacuum;
+mod whole;
 mod write;
 
 #[cfg(test)]
@@ -39,6 +41,7 @@ pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use compact::{CompactReport, CompactRules};
 pub use error::{LakeError, LakeErrorKind};
 pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
+pub use points::{FOLD_POINTS_MIN, Point, PointState, PointTable, Points, batches_schema, rows as batches_rows};
 pub use scan::LakeScan;
 pub use state::{JobState, LoadState, Stopped, TableState};
 pub use store::{Lake, table_path};

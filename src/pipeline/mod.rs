@@ -7,6 +7,7 @@ mod apply;
 mod error;
 mod load;
 mod maintain;
+mod points;
 mod reader;
 mod recover;
 mod retry;

@@ -12,6 +12,8 @@
 
 mod catalog;
 mod error;
+mod gone;
+mod moment;
 mod names;
 pub mod output;
 mod relations;
@@ -26,4 +28,5 @@ mod travel;
 mod tests;
 
 pub use error::QueryError;
+pub use moment::{MomentAsOf, PointRead};
 pub use session::{QueryLimits, QueryResult, Session};

@@ -18,6 +18,8 @@ pub(super) struct Relations {
     pub tables: BTreeSet<TableAt>,
     /// Views of the information schema, by their names in lower case.
     pub information: BTreeSet<String>,
+    /// Whether it reads what the job notes of its batches.
+    pub batches: bool,
 }
 
 pub(super) const INFORMATION_SCHEMA: &str = "information_schema";
@@ -124,6 +126,11 @@ impl Resolver<'_> {
             self.found.information.insert(view);
             return Ok(());
         }
+        if self.is_batches(&parts) {
+            *name = quoted(batches_name(self.spelling));
+            self.found.batches = true;
+            return Ok(());
+        }
         self.met(&parts);
         let table = self.names.resolve(&parts)?;
         *name = quoted(registered_name(&table, self.spelling));
@@ -147,6 +154,13 @@ impl Resolver<'_> {
         }
     }
 
+    /// A database of the source may have the same name; then its table is meant.
+    fn is_batches(&self, parts: &[String]) -> bool {
+        let is_named =
+            parts.len() == 2 && parts.iter().zip(BATCHES).all(|(part, name)| part.eq_ignore_ascii_case(name));
+        is_named && self.names.resolve(parts).is_err()
+    }
+
     fn met(&mut self, parts: &[String]) {
         let Some(name) = parts.last() else { return };
         let same = |travelled: &String| travelled.to_lowercase() == name.to_lowercase();
@@ -154,6 +168,14 @@ impl Resolver<'_> {
             self.travelled.swap_remove(index);
         }
     }
+}
+
+/// The table of the job's own points.
+pub(super) const BATCHES: [&str; 2] = ["alluvium", "batches"];
+
+/// The schema and name under which the planner finds that table.
+pub(super) fn batches_name(spelling: &Spelling) -> [String; 2] {
+    BATCHES.map(|name| spelling.of(name))
 }
 
 /// The schema and name under which the planner finds a table.

@@ -10,6 +10,7 @@ use deltalake::kernel::Snapshot;
 use deltalake::logstore::LogStoreRef;
 
 use super::QueryError;
+use super::moment::Moment;
 use super::names::TableAt;
 use super::travel::{AsOf, History};
 use crate::change::TableId;
@@ -19,12 +20,16 @@ use crate::lake::{Lake, LakeError, LakeScan};
 #[derive(Debug, Clone)]
 pub(super) struct LakeReader {
     lake: Lake,
+    /// What tables without a version are read at, if not at their newest version.
+    moment: Option<Arc<Moment>>,
 }
 
 /// A table at one version.
 #[derive(Clone)]
 pub(super) struct OpenTable {
     pub provider: Arc<dyn TableProvider>,
+    /// The version that is read; `None` for the newest.
+    pub version: Option<u64>,
     /// The names of the key columns as the job recorded them; empty for tables of others.
     pub key: Vec<String>,
 }
@@ -34,19 +39,31 @@ const KEY_PROPERTY: &str = "alluvium.key";
 
 impl LakeReader {
     pub fn new(lake: Lake) -> Self {
-        Self { lake }
+        Self { lake, moment: None }
+    }
+
+    /// The same for tables as they were at a consistent point.
+    pub fn at(self, moment: Arc<Moment>) -> Self {
+        Self { moment: Some(moment), ..self }
+    }
+
+    pub fn lake(&self) -> &Lake {
+        &self.lake
     }
 
     /// Opens a table at the version that is asked for.
     pub async fn open(&self, table: &TableAt) -> Result<OpenTable, QueryError> {
         let log_store = self.lake.log_store(&table.table);
         let version = match &table.as_of {
-            None => None,
+            None => match &self.moment {
+                None => None,
+                Some(moment) => Some(moment.version_of(&self.lake, &table.table).await?),
+            },
             Some(AsOf::Version(version)) => Some(*version),
             Some(AsOf::Time(at)) => Some(history(&log_store, &table.table).await?.version_at(*at).await?),
         };
         match LakeScan::open(&self.lake, &table.table, version).await {
-            Ok(Some(scan)) => Ok(OpenTable { key: scan.key().to_vec(), provider: Arc::new(scan) }),
+            Ok(Some(scan)) => Ok(OpenTable { key: scan.key().to_vec(), provider: Arc::new(scan), version }),
             Ok(None) => Err(QueryError::NotLoaded { table: table.table.to_string() }),
             Err(LakeError::Unsupported { .. }) => match foreign_provider(&log_store, version).await {
                 Ok(table) => Ok(table),
@@ -59,12 +76,15 @@ impl LakeReader {
 
 /// Reads a version (`None`: the newest) of a table that others have changed into what our own scan does not know, as
 /// mapped columns are, by the general reader: slower, and on one core where deletion vectors may be.
-async fn foreign_provider(log_store: &LogStoreRef, version: Option<u64>) -> Result<OpenTable, DeltaTableError> {
+pub(super) async fn foreign_provider(
+    log_store: &LogStoreRef,
+    version: Option<u64>,
+) -> Result<OpenTable, DeltaTableError> {
     let snapshot = Snapshot::try_new(log_store.as_ref(), version).await?;
     let key = snapshot.metadata().configuration().get(KEY_PROPERTY).map(|json| serde_json::from_str(json));
     let provider =
         TableProviderBuilder::default().with_log_store(Arc::clone(log_store)).with_snapshot(snapshot).await?;
-    Ok(OpenTable { provider, key: key.and_then(Result::ok).unwrap_or_default() })
+    Ok(OpenTable { provider, key: key.and_then(Result::ok).unwrap_or_default(), version })
 }
 
 /// The error that fits what the log holds.

@@ -8,6 +8,7 @@
 mod apply;
 mod cache;
 mod change_feed;
+mod changes;
 mod checkpoint;
 mod commit;
 mod compact;
@@ -36,6 +37,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, Changes};
 pub use checkpoint::LogCleanup;
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use compact::{CompactReport, CompactRules};

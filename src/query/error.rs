@@ -45,6 +45,13 @@ pub enum QueryError {
     BeforeFirstPoint { first: String },
     #[error("{table} {reason} at the consistent point {point}; a version of it can still be read with VERSION AS OF")]
     NotAtPoint { table: String, point: String, reason: &'static str },
+    #[error(
+        "table_changes takes a table and the first and the last version, or their times: table_changes('orders', 3, 7), \
+         table_changes('shop.orders', '2026-01-31 10:00:00')"
+    )]
+    TableChanges,
+    #[error("table_changes of {table}: the first version is {from}, the last {to}")]
+    ChangesBackwards { table: String, from: u64, to: u64 },
     #[error("AS OF is followed by {found}, expected {expected}")]
     AsOfWhat { found: String, expected: &'static str },
     #[error("AS OF belongs directly behind a table's name and before its alias: orders VERSION AS OF 3 AS o")]

@@ -11,6 +11,7 @@
 //! Nothing here writes to the lake.
 
 mod catalog;
+mod changes;
 mod error;
 mod gone;
 mod moment;

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::QueryError;
+use super::changes::{ChangesOf, TABLE_CHANGES};
 use super::names::{LakeNames, TableAt};
 use super::spelling::Spelling;
 use super::travel::AsOf;
@@ -104,6 +105,19 @@ impl VisitorMut for Resolver<'_> {
 
 impl Resolver<'_> {
     fn table(&mut self, factor: &mut TableFactor) -> Result<(), QueryError> {
+        if let TableFactor::Table { name, alias, args, .. } = factor
+            && let Some(arguments) = args
+            && parts_of(name).last().is_some_and(|name| name.eq_ignore_ascii_case(TABLE_CHANGES))
+        {
+            let ChangesOf { table, from, to } = ChangesOf::read(arguments)?;
+            let mut table = self.names.resolve(&table)?;
+            table.as_of = Some(AsOf::Changes { from, to });
+            *args = None;
+            *name = quoted(registered_name(&table, self.spelling));
+            alias.get_or_insert_with(|| plain_alias(self.spelling.of(TABLE_CHANGES)));
+            self.found.tables.insert(table);
+            return Ok(());
+        }
         let TableFactor::Table { name, alias, args: None, partitions, sample, json_path, .. } = factor else {
             return Ok(());
         };

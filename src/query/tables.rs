@@ -10,6 +10,7 @@ use deltalake::kernel::Snapshot;
 use deltalake::logstore::LogStoreRef;
 
 use super::QueryError;
+use super::changes::{self, Bound};
 use super::moment::Moment;
 use super::names::TableAt;
 use super::travel::{AsOf, History};
@@ -61,6 +62,7 @@ impl LakeReader {
             },
             Some(AsOf::Version(version)) => Some(*version),
             Some(AsOf::Time(at)) => Some(history(&log_store, &table.table).await?.version_at(*at).await?),
+            Some(AsOf::Changes { from, to }) => return self.changes(&table.table, from, to.as_ref()).await,
         };
         match LakeScan::open(&self.lake, &table.table, version).await {
             Ok(Some(scan)) => Ok(OpenTable { key: scan.key().to_vec(), provider: Arc::new(scan), version }),
@@ -70,6 +72,32 @@ impl LakeReader {
                 Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
             },
             Err(error) => Err(why_not(error, &log_store, &table.table, version).await),
+        }
+    }
+}
+
+impl LakeReader {
+    /// What happened to a table's rows in a run of versions.
+    async fn changes(&self, table: &TableId, from: &Bound, to: Option<&Bound>) -> Result<OpenTable, QueryError> {
+        let history = history(&self.lake.log_store(table), table).await?;
+        let from = history.first_of(from).await?;
+        let to = match (to, &self.moment) {
+            (None, Some(moment)) => moment.version_of(&self.lake, table).await?,
+            (to, _) => history.last_of(to).await?,
+        };
+        if from > to {
+            return Err(QueryError::ChangesBackwards { table: table.to_string(), from, to });
+        }
+        if to > history.newest {
+            return Err(history.no_such_version(to));
+        }
+        match self.lake.changes(table, from, to).await {
+            Ok(Some(changes)) => {
+                let key = changes.key.clone();
+                Ok(OpenTable { provider: changes::provider(changes).await?, key, version: Some(from) })
+            }
+            Ok(None) => Err(history.no_such_version(from)),
+            Err(error) => Err(QueryError::lake(format!("reading the changes of {table}"), error)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Time travel and audit: consistent points, and what was true at each.
 
 mod bank;
+mod changes;
 mod points;
 
 use arrow::array::RecordBatch;
@@ -10,7 +11,7 @@ use alluvium::change::TableId;
 use alluvium::config::LakeConfig;
 use alluvium::query::{MomentAsOf, PointRead, QueryError, QueryLimits, Session};
 
-use crate::harness::TempJob;
+use crate::harness::{Content, TempJob, content_of};
 
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -20,6 +21,13 @@ pub fn session(job: &TempJob, database: &str, tables: &[&str]) -> Session {
     let tables = tables.iter().map(|table| TableId::new(database, *table)).collect();
     let limits = QueryLimits { memory_bytes: MEMORY_BYTES, spill_dir: std::env::temp_dir() };
     Session::open(&LakeConfig { url, options: Default::default() }, tables, &limits).unwrap().of_job(job.name())
+}
+
+/// The rows of a query in canonical text, by these columns.
+pub async fn content(session: &Session, sql: &str, key: &[String]) -> Content {
+    let (_, stream) = session.sql(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    content_of(sql, &batches, key)
 }
 
 /// All rows of a query, each value as text; `None` is null.

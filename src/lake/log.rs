@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Lake, LakeError, LakeTable};
+use super::{CommitTag, Lake, LakeError, LakeTable};
 use crate::change::TableId;
 
 /// The log's folder below a table.
@@ -269,6 +269,11 @@ impl Commit {
     /// Whether the rows of the table may be others after it.
     pub fn changes_rows(&self) -> bool {
         self.adds.iter().any(|add| add.data_change) || self.removes.iter().any(|remove| remove.data_change)
+    }
+
+    /// The position of the source that the version is equal to.
+    pub fn position(&self) -> Option<&str> {
+        self.info.get(CommitTag::POSITION)?.as_str()
     }
 
     /// When it was made, in milliseconds since 1970-01-01 UTC, by its own word.

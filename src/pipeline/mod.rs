@@ -10,6 +10,7 @@ mod maintain;
 mod points;
 mod reader;
 mod recover;
+mod restore;
 mod retry;
 mod schema;
 mod session;
@@ -32,6 +33,7 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
+pub use restore::{Restored, restore};
 pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
 
 /// How a run behaves.

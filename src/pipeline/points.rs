@@ -109,7 +109,8 @@ impl Session<'_> {
     }
 }
 
-fn tables_of(work: &Work) -> Vec<TableId> {
+/// The tables that a step touches.
+pub(super) fn tables_of(work: &Work) -> Vec<TableId> {
     match work {
         Work::Begin => Vec::new(),
         Work::Batch { tables, .. } => tables.clone(),

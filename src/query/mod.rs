@@ -12,12 +12,14 @@
 
 mod catalog;
 mod changes;
+mod diff;
 mod error;
 mod gone;
 mod moment;
 mod names;
 pub mod output;
 mod relations;
+pub mod row;
 mod session;
 mod show;
 mod spelling;
@@ -28,6 +30,7 @@ mod travel;
 #[cfg(test)]
 mod tests;
 
+pub use diff::{Diff, DiffSummary, RowDifference};
 pub use error::QueryError;
 pub use moment::{MomentAsOf, PointRead};
 pub use session::{QueryLimits, QueryResult, Session};

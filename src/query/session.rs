@@ -119,6 +119,38 @@ impl Session {
         self.query(tokens, statement).await
     }
 
+    /// The table of a name as queries have it, without a version.
+    ///
+    /// # Errors
+    /// When no table has the name, or several have.
+    pub fn table(&self, name: &str) -> Result<TableId, QueryError> {
+        let parts: Vec<String> = name.split('.').map(str::to_string).collect();
+        Ok(self.names.resolve(&parts)?.table)
+    }
+
+    /// The version of a table that a person means: its number, a position of the source, or a commit time of it; without a text
+    /// the newest.
+    ///
+    /// # Errors
+    /// A text that is none of them; a moment at which the table has no version.
+    pub async fn version_of(&self, table: &TableId, text: Option<&str>) -> Result<u64, QueryError> {
+        let Some(text) = text.map(str::trim) else { return self.reader.newest(table).await };
+        if let Ok(version) = text.strip_prefix(['v', 'V']).unwrap_or(text).parse() {
+            return self.reader.check_version(table, version).await;
+        }
+        let as_of = MomentAsOf::position(text).or_else(|_| MomentAsOf::time(text))?;
+        let Some(points) = &self.points else { return Err(QueryError::NoPoints { job: String::new() }) };
+        points.moment(&self.state, &as_of).await?.version_of(self.lake(), table).await
+    }
+
+    pub(super) fn lake(&self) -> &Lake {
+        self.reader.lake()
+    }
+
+    pub(super) fn state(&self) -> &SessionState {
+        &self.state
+    }
+
     async fn query(&self, tokens: Tokens, mut statement: Statement) -> Result<QueryResult, QueryError> {
         let relations = Relations::resolve(&mut statement, &self.names, &Spelling::default(), &tokens.travelled)?;
         let tables = self.open_tables(&relations).await?;

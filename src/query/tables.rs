@@ -77,6 +77,18 @@ impl LakeReader {
 }
 
 impl LakeReader {
+    /// The newest version of a table.
+    pub async fn newest(&self, table: &TableId) -> Result<u64, QueryError> {
+        Ok(history(&self.lake.log_store(table), table).await?.newest)
+    }
+
+    /// The version itself, if it can be read by the log.
+    pub async fn check_version(&self, table: &TableId, version: u64) -> Result<u64, QueryError> {
+        let history = history(&self.lake.log_store(table), table).await?;
+        let is_there = (history.oldest..=history.newest).contains(&version);
+        if is_there { Ok(version) } else { Err(history.no_such_version(version)) }
+    }
+
     /// What happened to a table's rows in a run of versions.
     async fn changes(&self, table: &TableId, from: &Bound, to: Option<&Bound>) -> Result<OpenTable, QueryError> {
         let history = history(&self.lake.log_store(table), table).await?;

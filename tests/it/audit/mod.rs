@@ -3,6 +3,7 @@
 mod bank;
 mod changes;
 mod points;
+mod rows;
 
 use arrow::array::RecordBatch;
 use futures::TryStreamExt;

@@ -178,10 +178,11 @@ impl JobPoints {
     /// When there is none.
     pub async fn moment(&self, state: &SessionState, as_of: &MomentAsOf) -> Result<Moment, QueryError> {
         let provider = self.provider().await?;
-        let mut search = Search { as_of, beyond: None, first: None, gtids: HashMap::new() };
+        let mut search = Search { as_of, last: None, first: None, gtids: HashMap::new() };
         self.each(state, &provider, |rows| search.look(rows)).await?;
         let first = search.first.clone().ok_or_else(|| QueryError::NoPoints { job: self.job.clone() })?;
-        let mut moment = Gather { beyond: search.beyond.unwrap_or(u64::MAX), point: None, tables: HashMap::new() };
+        let Some(last) = search.last else { return Err(QueryError::BeforeFirstPoint { first: first.to_string() }) };
+        let mut moment = Gather { last, point: None, tables: HashMap::new() };
         self.each(state, &provider, |rows| moment.take(rows)).await?;
         let point = moment.point.ok_or(QueryError::BeforeFirstPoint { first: first.to_string() })?;
         Ok(Moment { point, app_id: format!("alluvium/{}", self.job), tables: moment.tables })
@@ -249,10 +250,11 @@ impl Rows {
     }
 }
 
-/// Looks for the first point that is after what is asked for.
+/// Looks for the last point that is not after what is asked for. Positions and sets of transactions only grow, commit times
+/// mostly do: where a clock went back, the last point that has an earlier time counts.
 struct Search<'a> {
     as_of: &'a MomentAsOf,
-    beyond: Option<u64>,
+    last: Option<u64>,
     first: Option<PointRead>,
     /// Whether a set of transactions is within what is asked for: rows of one point have the same.
     gtids: HashMap<String, bool>,
@@ -265,15 +267,15 @@ impl Search<'_> {
             if self.first.as_ref().is_none_or(|first| sequence < first.sequence) {
                 self.first = rows.point(row);
             }
-            if self.beyond.is_none_or(|beyond| sequence < beyond) && self.is_after(rows, row) {
-                self.beyond = Some(sequence);
+            if self.last.is_none_or(|last| sequence > last) && !self.is_after(rows, row) {
+                self.last = Some(sequence);
             }
         }
     }
 
     fn is_after(&mut self, rows: &Rows, row: usize) -> bool {
         match self.as_of {
-            MomentAsOf::Time(at) => rows.time(row).is_some_and(|time| time > *at),
+            MomentAsOf::Time(at) => rows.time(row).is_none_or(|time| time > *at),
             MomentAsOf::Position(file, offset) => {
                 let position = (rows.number("position_file", row), rows.number("position_offset", row));
                 position > (Some(*file), Some(*offset))
@@ -290,9 +292,9 @@ impl Search<'_> {
     }
 }
 
-/// Gathers the newest point before `beyond`, and what it means for each table.
+/// Gathers the point `last`, and what it means for each table.
 struct Gather {
-    beyond: u64,
+    last: u64,
     point: Option<PointRead>,
     tables: HashMap<TableId, AtMoment>,
 }
@@ -301,8 +303,8 @@ impl Gather {
     fn take(&mut self, rows: &Rows) {
         for row in 0..rows.len() {
             let Some(sequence) = rows.number("sequence", row) else { continue };
-            let is_before = sequence < self.beyond;
-            if is_before && self.point.as_ref().is_none_or(|point| sequence > point.sequence) {
+            let is_before = sequence <= self.last;
+            if sequence == self.last {
                 self.point = rows.point(row);
             }
             if let (Some(database), Some(table)) = (rows.text("database_name", row), rows.text("table_name", row)) {

@@ -15,12 +15,14 @@ pub const DELETION_VECTOR_BEFORE: &str = "deletion_vector.before";
 pub const DELETION_VECTOR_AFTER: &str = "deletion_vector.after";
 pub const COMMIT_BEFORE: &str = "commit.before";
 pub const COMMIT_AFTER: &str = "commit.after";
+pub const POINT_BEFORE: &str = "point.before";
+pub const POINT_AFTER: &str = "point.after";
 pub const SCHEMA_BEFORE: &str = "schema.before";
 pub const SCHEMA_AFTER: &str = "schema.after";
 pub const READ_BEFORE: &str = "read.before";
 
 /// All of the above, for tests that go through them.
-pub const ALL: [&str; 11] = [
+pub const ALL: [&str; 13] = [
     CHECKPOINT_BEFORE,
     CHECKPOINT_AFTER,
     DATA_FILE_BEFORE,
@@ -29,6 +31,8 @@ pub const ALL: [&str; 11] = [
     DELETION_VECTOR_AFTER,
     COMMIT_BEFORE,
     COMMIT_AFTER,
+    POINT_BEFORE,
+    POINT_AFTER,
     SCHEMA_BEFORE,
     SCHEMA_AFTER,
     READ_BEFORE,

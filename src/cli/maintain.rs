@@ -9,7 +9,7 @@ use super::{Exit, Global};
 use crate::change::TableId;
 use crate::clock::SystemClock;
 use crate::config::{self, Job, VacuumConfig};
-use crate::lake::{Lake, LakeError};
+use crate::lake::{FOLD_POINTS_MIN, Lake, LakeError, Points};
 use crate::maintain::{Chore, ChoreReport, Upkeep};
 use crate::pipeline::{self, PipelineError};
 
@@ -117,7 +117,19 @@ async fn maintain(job: &Job, lake: &Lake, args: &MaintainArgs) -> Result<Vec<Cho
         }
     }
     upkeep.save().await;
+    fold_points(job, lake, args).await?;
     Ok(reports)
+}
+
+/// The job's points of old batches go where its queries find them faster.
+async fn fold_points(job: &Job, lake: &Lake, args: &MaintainArgs) -> Result<(), LakeError> {
+    let min = match args.now {
+        _ if args.dry_run || !args.table.is_empty() => return Ok(()),
+        None => FOLD_POINTS_MIN,
+        Some(NowArg::Compact) => 1,
+        Some(_) => return Ok(()),
+    };
+    Points::new(lake, &job.name).fold(min).await.map(|_| ())
 }
 
 async fn keep(

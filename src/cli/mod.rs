@@ -15,11 +15,15 @@ use crate::source::{Source, SourceError};
 use crate::telemetry;
 
 pub mod check;
+pub mod diff;
 mod exit;
+pub mod history;
 pub mod init;
 pub mod maintain;
 pub mod output;
+mod past;
 pub mod progress;
+pub mod restore;
 pub mod run;
 mod schema;
 pub mod sql;
@@ -75,6 +79,9 @@ enum Verb {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Sql(sql::SqlArgs),
+    History(history::HistoryArgs),
+    Diff(diff::DiffArgs),
+    Restore(restore::RestoreArgs),
     Maintain(maintain::MaintainArgs),
     /// Print the JSON Schema of the job file.
     #[command(hide = true)]
@@ -100,6 +107,9 @@ fn dispatch(cli: &Cli) -> Exit {
         Verb::Run(args) => run::run(&cli.global, args),
         Verb::Status(_) => status::run(&cli.global),
         Verb::Sql(args) => sql::run(&cli.global, args),
+        Verb::History(args) => history::run(&cli.global, args),
+        Verb::Diff(args) => diff::run(&cli.global, args),
+        Verb::Restore(args) => restore::run(&cli.global, args),
         Verb::Maintain(args) => maintain::run(&cli.global, args),
         Verb::Schema => schema::run(),
     }

@@ -6,7 +6,7 @@ use super::output::{complain, print_json};
 use super::{Exit, Global};
 use crate::config::Job;
 use crate::pipeline;
-use crate::query::{self, QueryError, QueryLimits, output};
+use crate::query::{self, MomentAsOf, QueryError, QueryLimits, output};
 
 /// Answers a SQL query over the job's tables.
 #[derive(Debug, clap::Args)]
@@ -16,6 +16,12 @@ pub struct SqlArgs {
     /// How the rows are printed; --json means json.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+    /// Read all tables as they were when the source committed at this time, for example "2026-01-31 10:00:00" (UTC).
+    #[arg(long, value_name = "TIME", conflicts_with = "as_of_position")]
+    pub as_of: Option<String>,
+    /// Read all tables as they were at this position: mysql-bin.000007:1234, or a GTID set.
+    #[arg(long, value_name = "POSITION")]
+    pub as_of_position: Option<String>,
 }
 
 pub(super) fn run(global: &Global, args: &SqlArgs) -> Exit {
@@ -34,22 +40,41 @@ pub(super) fn run(global: &Global, args: &SqlArgs) -> Exit {
             Err(error) => return super::pipeline_failed(global, &error),
         };
         let limits = QueryLimits { memory_bytes: job.run.memory_bytes, spill_dir: std::env::temp_dir() };
-        let answered = answer(&job, query::Session::over(lake, tables, &limits), &args.query, format).await;
+        let answered = answer(global, &job, query::Session::over(lake, tables, &limits), args, format).await;
         answered.map_or_else(|error| failed(global, &error), |()| Exit::Done)
     })
 }
 
 async fn answer(
+    global: &Global,
     job: &Job,
     session: Result<query::Session, QueryError>,
-    sql: &str,
+    args: &SqlArgs,
     format: output::Format,
 ) -> Result<(), QueryError> {
     tracing::debug!(job = job.name, "query");
-    let (_, rows) = session?.sql(sql).await?;
+    let mut session = session?.of_job(&job.name);
+    if let Some(as_of) = moment(args)? {
+        let point = session.read_at(&as_of).await?;
+        if global.json {
+            complain(&serde_json::json!({ "as_of": point }).to_string());
+        } else {
+            complain(&format!("as of {point}"));
+        }
+    }
+    let (_, rows) = session.sql(&args.query).await?;
     let mut out = std::io::BufWriter::new(std::io::stdout());
     output::write(rows, format, &mut out).await?;
     Ok(())
+}
+
+/// The moment of the source that is asked for.
+fn moment(args: &SqlArgs) -> Result<Option<MomentAsOf>, QueryError> {
+    match (&args.as_of, &args.as_of_position) {
+        (Some(time), _) => MomentAsOf::time(time).map(Some),
+        (None, Some(position)) => MomentAsOf::position(position).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// A query that cannot be answered is wrong usage, as far as anyone can tell.

@@ -24,7 +24,7 @@ use crate::config::TableSettings;
 use crate::schema::TableSchema;
 
 /// The column of the change files that says what happened to a row.
-const CHANGE_TYPE: &str = "_change_type";
+pub(super) const CHANGE_TYPE: &str = "_change_type";
 /// Columns that readers add to the feed.
 const RESERVED: [&str; 3] = [CHANGE_TYPE, "_commit_version", "_commit_timestamp"];
 

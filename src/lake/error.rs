@@ -88,6 +88,10 @@ pub enum LakeError {
     DuplicateKey { table: TableId, key: String, file: String },
     #[error("changes of {table} do not fit together: {what}")]
     Changes { table: TableId, what: String },
+    #[error("that is no key of table {table}: {what}")]
+    Key { table: TableId, what: String },
+    #[error("version {version} of table {table} cannot be restored: {what}")]
+    Restore { table: TableId, version: u64, what: String },
     #[error("could not {what}: its task ended")]
     Task {
         what: &'static str,
@@ -141,6 +145,8 @@ impl LakeError {
             | Self::OtherTable { .. }
             | Self::Unsupported { .. }
             | Self::Settings { .. }
+            | Self::Key { .. }
+            | Self::Restore { .. }
             | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,
             Self::Parquet { .. }
             | Self::Arrow { .. }

@@ -52,7 +52,7 @@ impl FileEntry {
             let reason = format!("its file {} lies outside its folder (a shallow clone?)", add.path);
             return Err(LakeError::Unsupported { table: table.clone(), reason });
         }
-        let path = Path::parse(&add.path).unwrap_or_else(|_| Path::from(add.path.as_str()));
+        let path = object_path(&add.path);
         let rows = stats.and_then(|stats| stats.get("numRecords")?.as_u64());
         Ok(Self { add, path, rows, range, partition: None })
     }
@@ -147,6 +147,11 @@ pub(super) async fn list(
         files.push(Arc::new(FileEntry::without_key(add, table)?));
     }
     Ok(files)
+}
+
+/// Where a file that the log names lies below the table's folder.
+pub(super) fn object_path(path: &str) -> Path {
+    Path::parse(path).unwrap_or_else(|_| Path::from(path))
 }
 
 fn parsed_stats(add: &Add) -> Option<Value> {

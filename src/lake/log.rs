@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use deltalake::kernel::{Add, AddCDCFile, Remove};
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use super::{LakeError, LakeTable};
+use super::{CommitTag, Lake, LakeError, LakeTable};
+use crate::change::TableId;
 
 /// The log's folder below a table.
 pub(super) const LOG_FOLDER: &str = "_delta_log";
@@ -89,6 +94,19 @@ impl LogListing {
         }
     }
 
+    /// The oldest version that can be built: the very first one, or one with a checkpoint, from which on no commit is missing.
+    pub fn oldest_readable(&self) -> Option<u64> {
+        let newest = self.commits.keys().chain(&self.checkpoints).max().copied()?;
+        let mut first = newest;
+        while first > 0 && self.commits.contains_key(&first) {
+            first -= 1;
+        }
+        match first == 0 && self.commits.contains_key(&0) {
+            true => Some(0),
+            false => self.checkpoints.range(first..).next().copied(),
+        }
+    }
+
     /// The newest checkpoint from which every version can be read that still held at `since_ms` or later.
     pub fn checkpoint_before(&self, since_ms: i64) -> Option<u64> {
         // The last version that had come into being by then is the first that still held.
@@ -119,16 +137,168 @@ fn parse(name: &str) -> Option<(u64, LogName)> {
 
 impl LakeTable {
     pub(super) async fn list_log(&self) -> Result<LogListing, LakeError> {
-        let objects = self.store.list(Some(&Path::from(LOG_FOLDER))).try_collect().await;
-        Ok(LogListing::new(objects.map_err(LakeError::store(format!("list the log of {}", self.table)))?))
+        list_log(self.store.as_ref(), &self.table).await
     }
 
     /// The text of one commit: a JSON object on each line.
     pub(super) async fn read_commit(&self, version: u64) -> Result<Bytes, LakeError> {
-        let path = commit_path(version);
-        let read = async { self.store.get(&path).await?.bytes().await };
-        read.await.map_err(LakeError::store(format!("read {path} of {}", self.table)))
+        read_commit(self.store.as_ref(), &self.table, version).await
     }
+
+    /// The version whose commit carries this very number of `app_id`; `None` if no commit that is still there does. The
+    /// numbers of an application grow, and the commit looked for is mostly the newest.
+    ///
+    /// # Errors
+    /// A store that cannot be read, or a commit that is no JSON.
+    pub async fn version_of(&self, app_id: &str, number: i64) -> Result<Option<u64>, LakeError> {
+        let mut version = Some(self.state.version());
+        while let Some(at) = version {
+            let Some(commit) = find_commit(self.store.as_ref(), &self.table, at).await? else { return Ok(None) };
+            match commit.txn(app_id) {
+                Some(found) if found == number => return Ok(Some(at)),
+                Some(found) if found < number => return Ok(None),
+                _ => version = at.checked_sub(1),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What the log holds of a table at which `store` is rooted.
+pub(super) async fn list_log(store: &dyn ObjectStore, table: &TableId) -> Result<LogListing, LakeError> {
+    let objects = store.list(Some(&Path::from(LOG_FOLDER))).try_collect().await;
+    Ok(LogListing::new(objects.map_err(LakeError::store(format!("list the log of {table}")))?))
+}
+
+async fn read_commit(store: &dyn ObjectStore, table: &TableId, version: u64) -> Result<Bytes, LakeError> {
+    let path = commit_path(version);
+    let read = async { store.get(&path).await?.bytes().await };
+    read.await.map_err(LakeError::store(format!("read {path} of {table}")))
+}
+
+impl Lake {
+    /// The newest version whose rows are those of `version`: later commits up to `before` (not itself) that changed no rows and
+    /// were no later step of the application than `number` do not count. A version that the log no longer has is replaced by the
+    /// oldest that can be read, if only such commits can have been in between.
+    ///
+    /// # Errors
+    /// A log that cannot be read.
+    pub async fn settled_version(
+        &self,
+        table: &TableId,
+        version: u64,
+        before: Option<u64>,
+        app_id: &str,
+        number: u64,
+    ) -> Result<u64, LakeError> {
+        let store = self.table_store(table);
+        let mut settled = version;
+        if find_commit(store.as_ref(), table, version).await?.is_none() {
+            let oldest = list_log(store.as_ref(), table).await?.oldest_readable();
+            settled = oldest.filter(|oldest| *oldest > version).unwrap_or(version);
+        }
+        if before.is_some_and(|before| settled >= before) {
+            return Ok(version);
+        }
+        while let Some(commit) = find_commit(store.as_ref(), table, settled + 1).await? {
+            let is_later = commit.txn(app_id).is_some_and(|found| u64::try_from(found).unwrap_or(0) > number);
+            if is_later || commit.changes_rows() {
+                break;
+            }
+            settled = commit.version;
+        }
+        Ok(settled)
+    }
+}
+
+/// A commit of a table's log, `None` if it is not there (any more). `store` is rooted at the table.
+pub(super) async fn find_commit(
+    store: &dyn ObjectStore,
+    table: &TableId,
+    version: u64,
+) -> Result<Option<Commit>, LakeError> {
+    match read_commit(store, table, version).await {
+        Ok(text) => Commit::parse(table, version, &text).map(Some),
+        Err(LakeError::Store { source, .. }) if matches!(*source, object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The actions of one commit, as far as readers of the past need them.
+#[derive(Debug, Default)]
+pub(super) struct Commit {
+    pub version: u64,
+    pub adds: Vec<Add>,
+    pub removes: Vec<Remove>,
+    /// Files of the change data feed.
+    pub changes: Vec<AddCDCFile>,
+    pub transactions: Vec<(String, i64)>,
+    /// The `commitInfo`; null where a writer left it out.
+    pub info: Value,
+    /// Whether the columns or properties of the table may have become others.
+    pub is_metadata: bool,
+}
+
+impl Commit {
+    fn parse(table: &TableId, version: u64, text: &[u8]) -> Result<Self, LakeError> {
+        let damaged = |reason: String| LakeError::Damaged {
+            table: table.clone(),
+            file: commit_path(version).to_string(),
+            reason,
+        };
+        let mut commit = Self { version, ..Self::default() };
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            let line: Line = serde_json::from_slice(line).map_err(|error| damaged(error.to_string()))?;
+            commit.adds.extend(line.add);
+            commit.removes.extend(line.remove);
+            commit.changes.extend(line.cdc);
+            commit.transactions.extend(line.txn.map(|txn| (txn.app_id, txn.version)));
+            commit.is_metadata |= line.meta_data.is_some();
+            if let Some(info) = line.commit_info {
+                commit.info = info;
+            }
+        }
+        Ok(commit)
+    }
+
+    /// The number that it carries of an application.
+    pub fn txn(&self, app_id: &str) -> Option<i64> {
+        self.transactions.iter().find(|(id, _)| id == app_id).map(|(_, version)| *version)
+    }
+
+    /// Whether the rows of the table may be others after it.
+    pub fn changes_rows(&self) -> bool {
+        self.adds.iter().any(|add| add.data_change) || self.removes.iter().any(|remove| remove.data_change)
+    }
+
+    /// The position of the source that the version is equal to.
+    pub fn position(&self) -> Option<&str> {
+        self.info.get(CommitTag::POSITION)?.as_str()
+    }
+
+    /// When it was made, in milliseconds since 1970-01-01 UTC, by its own word.
+    pub fn time_ms(&self) -> Option<i64> {
+        self.info.get("inCommitTimestamp").or_else(|| self.info.get("timestamp"))?.as_i64()
+    }
+}
+
+/// One line of a commit: at most one of these is there.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    add: Option<Add>,
+    remove: Option<Remove>,
+    cdc: Option<AddCDCFile>,
+    txn: Option<Txn>,
+    commit_info: Option<Value>,
+    meta_data: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Txn {
+    app_id: String,
+    version: i64,
 }
 
 pub(super) fn commit_path(version: u64) -> Path {

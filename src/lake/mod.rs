@@ -8,6 +8,7 @@
 mod apply;
 mod cache;
 mod change_feed;
+mod changes;
 mod checkpoint;
 mod commit;
 mod compact;
@@ -16,10 +17,13 @@ mod deletion;
 mod error;
 mod evolve;
 mod files;
+mod history;
 mod ledger;
 mod locate;
 mod log;
 mod partition;
+mod points;
+mod restore;
 mod rewrite;
 mod scan;
 mod schema;
@@ -29,16 +33,21 @@ mod stats;
 mod store;
 mod table;
 mod vacuum;
+mod whole;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use changes::{CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, Changes};
 pub use checkpoint::LogCleanup;
 pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use compact::{CompactReport, CompactRules};
 pub use error::{LakeError, LakeErrorKind};
+pub use history::{RowHistory, RowOperation, RowState};
 pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
+pub use points::{FOLD_POINTS_MIN, Point, PointState, PointTable, Points, batches_schema, rows as batches_rows};
+pub use restore::RestorePlan;
 pub use scan::LakeScan;
 pub use state::{JobState, LoadState, Stopped, TableState};
 pub use store::{Lake, table_path};

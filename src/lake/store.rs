@@ -183,6 +183,16 @@ impl Lake {
     }
 }
 
+impl Lake {
+    /// The same of a Delta table of Alluvium's own, in a folder below the lake's root.
+    pub(super) fn log_store_at(&self, folder: &Path) -> LogStoreRef {
+        let mut url = self.root.clone();
+        url.set_path(&format!("{}{folder}/", self.root.path()));
+        let store = Arc::new(PrefixStore::new(self.store.clone(), folder.clone()));
+        default_logstore(store, self.host_store(), &url, &StorageConfig::default())
+    }
+}
+
 fn s3_store(config: &LakeConfig) -> Result<Arc<dyn ObjectStore>, String> {
     deltalake::aws::register_handlers(None);
     let scheme = Url::parse("s3://").map_err(|error| error.to_string())?;

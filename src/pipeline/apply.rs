@@ -19,6 +19,9 @@ pub trait Apply: Send {
     /// The newest number that `table` carries under `app_id`, or `None` for a table that carries none.
     async fn applied(&mut self, table: &TableId, app_id: &str) -> Result<Option<i64>, PipelineError>;
 
+    /// The version of `table` whose commit carries this very number under `app_id`, if the log still has it.
+    async fn version_of(&mut self, table: &TableId, app_id: &str, number: u64) -> Result<Option<u64>, PipelineError>;
+
     /// Applies one batch to one table. Durable when it returns.
     async fn apply(
         &mut self,
@@ -64,6 +67,13 @@ impl Apply for LakeApply {
     async fn applied(&mut self, table: &TableId, app_id: &str) -> Result<Option<i64>, PipelineError> {
         match self.open(table).await? {
             Some(open) => Ok(open.txn(app_id).await?),
+            None => Ok(None),
+        }
+    }
+
+    async fn version_of(&mut self, table: &TableId, app_id: &str, number: u64) -> Result<Option<u64>, PipelineError> {
+        match self.open(table).await? {
+            Some(open) => Ok(open.version_of(app_id, i64::try_from(number).unwrap_or(i64::MAX)).await?),
             None => Ok(None),
         }
     }

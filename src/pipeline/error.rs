@@ -70,6 +70,11 @@ pub enum PipelineError {
     ReadAhead(tokio::task::JoinError),
     #[error("there is no table {table} to work on: {reason}")]
     NoSuchTable { table: TableId, reason: String },
+    #[error(
+        "step {sequence} of the job has not reached {table} yet: another run is at work, or one was interrupted. Let it end, or \
+         run the job once: alluvium run"
+    )]
+    Unfinished { sequence: u64, table: TableId },
     #[error("no table is selected: none of the patterns {patterns} matches a table of the source; see `source.tables`")]
     NothingSelected { patterns: String },
 }
@@ -91,7 +96,7 @@ impl PipelineError {
             Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
             Self::TableWithoutTxn { .. } | Self::Overtaken { .. } | Self::Default { .. } => 1,
-            Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => 1,
+            Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } | Self::Unfinished { .. } => 1,
             Self::TableBehind { .. } | Self::Unannounced { .. } => 1,
             Self::Reader { .. } | Self::ReadAhead(_) => 1,
         }

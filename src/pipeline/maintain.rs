@@ -22,6 +22,7 @@ impl Session<'_> {
                 break;
             }
         }
+        self.fold_points(false).await;
         self.upkeep.save().await;
     }
 
@@ -35,6 +36,7 @@ impl Session<'_> {
                 }
             }
         }
+        self.fold_points(true).await;
         self.upkeep.save().await;
     }
 

@@ -7,8 +7,10 @@ mod apply;
 mod error;
 mod load;
 mod maintain;
+mod points;
 mod reader;
 mod recover;
+mod restore;
 mod retry;
 mod schema;
 mod session;
@@ -32,7 +34,12 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
+<<<<<<< HEAD
 pub use status::{JobStatus, Standing, TableProgress, TableStatus, standing, status, tables};
+=======
+pub use restore::{Restored, restore};
+pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
+>>>>>>> audit
 
 /// How a run behaves.
 #[derive(Debug, Clone, Default)]

@@ -14,7 +14,7 @@ use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges
 use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig, TableFilter};
 use crate::failpoint;
-use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, SplitRecord, Work};
+use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, Points, SplitRecord, Work};
 use crate::maintain::{Chore, ChoreReport, Upkeep};
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
@@ -79,6 +79,11 @@ pub(super) struct Session<'a> {
     pub tally: &'a mut Tally,
     pub ledger: Ledger,
     pub state: JobState,
+    pub points: Points,
+    /// The versions that the present step has made; `None` where it is not known.
+    pub versions: BTreeMap<TableId, Option<u64>>,
+    /// Points written since the last fold.
+    pub points_unfolded: usize,
     pub apply: Box<dyn Apply>,
     pub upkeep: Upkeep,
     /// Whose turn it is.
@@ -128,6 +133,7 @@ impl<'a> Session<'a> {
         let clock = Arc::clone(&environment.clock);
         let upkeep = Upkeep::load(&job.name, &job.maintain, &environment.lake, clock).await;
         let rows_estimated = HashMap::new();
+        let points = Points::new(&environment.lake, &job.name);
         let mut session = Self {
             job,
             options,
@@ -135,6 +141,9 @@ impl<'a> Session<'a> {
             tally,
             ledger,
             state,
+            points,
+            versions: BTreeMap::new(),
+            points_unfolded: 0,
             apply,
             upkeep,
             upkeep_turn: 0,
@@ -143,6 +152,9 @@ impl<'a> Session<'a> {
             is_unfinished: false,
         };
         session.is_unfinished = session.recover().await? == Progress::Ended;
+        if !session.is_unfinished {
+            session.record_missing_point().await?;
+        }
         Ok(session)
     }
 
@@ -354,6 +366,7 @@ impl<'a> Session<'a> {
         let tag = self.tag(entry, split);
         let keyed = self.keyed_or_none(table, changes)?;
         let outcome = self.apply.apply(table, keyed, &tag).await?;
+        self.note_version(table, entry, &outcome).await?;
         if let Some(split) = split {
             self.check_split_applied(split, &outcome).await?;
         }
@@ -473,7 +486,10 @@ impl<'a> Session<'a> {
     /// Takes an applied step into the state.
     pub(super) async fn leave(&mut self, entry: LedgerEntry) -> Result<(), PipelineError> {
         self.tally.sequence = entry.sequence;
-        self.state.advance(entry).expect("invariant: the entry was made from this state");
+        self.state.advance(entry.clone()).expect("invariant: the entry was made from this state");
+        failpoint::hit(failpoint::POINT_BEFORE);
+        self.record_point(&entry).await?;
+        failpoint::hit(failpoint::POINT_AFTER);
         self.ledger.fold(&self.state, false).await?;
         Ok(())
     }

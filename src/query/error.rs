@@ -34,6 +34,24 @@ pub enum QueryError {
         "'{text}' is not a time; write it as '2026-01-31', '2026-01-31 10:00:00' (UTC) or '2026-01-31T10:00:00+02:00'"
     )]
     NotATime { text: String },
+    #[error(
+        "'{text}' is not a position; write it as mysql-bin.000007:1234, or as a GTID set: \
+         3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5 (MySQL), 0-1-100 (MariaDB)"
+    )]
+    NotAPosition { text: String },
+    #[error("job {job} has recorded no consistent point yet; alluvium run does after each batch")]
+    NoPoints { job: String },
+    #[error("that is before the first consistent point of the job: {first}")]
+    BeforeFirstPoint { first: String },
+    #[error("{table} {reason} at the consistent point {point}; a version of it can still be read with VERSION AS OF")]
+    NotAtPoint { table: String, point: String, reason: &'static str },
+    #[error(
+        "table_changes takes a table and the first and the last version, or their times: table_changes('orders', 3, 7), \
+         table_changes('shop.orders', '2026-01-31 10:00:00')"
+    )]
+    TableChanges,
+    #[error("table_changes of {table}: the first version is {from}, the last {to}")]
+    ChangesBackwards { table: String, from: u64, to: u64 },
     #[error("AS OF is followed by {found}, expected {expected}")]
     AsOfWhat { found: String, expected: &'static str },
     #[error("AS OF belongs directly behind a table's name and before its alias: orders VERSION AS OF 3 AS o")]
@@ -52,6 +70,11 @@ pub enum QueryError {
         "the file {path} is gone from the lake; where vacuum removed the data of an old version, query a newer one"
     )]
     FileGone { path: String },
+    #[error(
+        "version {version} of {table} can't be read any more: vacuum has removed files of it; the oldest version that has all \
+         its files is {oldest}"
+    )]
+    Vacuumed { table: String, version: u64, oldest: u64 },
     #[error("the lake could not be read ({doing}): {source}")]
     Lake { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("the result could not be written: {0}")]

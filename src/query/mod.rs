@@ -11,10 +11,15 @@
 //! Nothing here writes to the lake.
 
 mod catalog;
+mod changes;
+mod diff;
 mod error;
+mod gone;
+mod moment;
 mod names;
 pub mod output;
 mod relations;
+pub mod row;
 mod session;
 mod show;
 mod spelling;
@@ -25,5 +30,7 @@ mod travel;
 #[cfg(test)]
 mod tests;
 
+pub use diff::{Diff, DiffSummary, RowDifference};
 pub use error::QueryError;
+pub use moment::{MomentAsOf, PointRead};
 pub use session::{QueryLimits, QueryResult, Session};

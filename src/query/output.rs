@@ -106,12 +106,12 @@ fn failed(error: ArrowError) -> QueryError {
 }
 
 /// The values of a batch as text.
-struct Cells<'a> {
+pub(super) struct Cells<'a> {
     columns: Vec<(&'a dyn Array, ArrayFormatter<'a>)>,
 }
 
 impl<'a> Cells<'a> {
-    fn new(batch: &'a RecordBatch) -> Result<Self, QueryError> {
+    pub fn new(batch: &'a RecordBatch) -> Result<Self, QueryError> {
         const OPTIONS: FormatOptions<'static> = FormatOptions::new().with_display_error(false);
         let one = |column: &'a std::sync::Arc<dyn Array>| {
             Ok((column.as_ref(), ArrayFormatter::try_new(column.as_ref(), &OPTIONS).map_err(failed)?))
@@ -120,7 +120,7 @@ impl<'a> Cells<'a> {
     }
 
     /// One row; `None` is NULL.
-    fn row(&self, row: usize) -> Result<Vec<Option<String>>, QueryError> {
+    pub fn row(&self, row: usize) -> Result<Vec<Option<String>>, QueryError> {
         let cell = |(array, formatter): &(&dyn Array, ArrayFormatter<'_>)| {
             let text = array.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose();
             text.map_err(failed)

@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::QueryError;
+use super::changes::{ChangesOf, TABLE_CHANGES};
 use super::names::{LakeNames, TableAt};
 use super::spelling::Spelling;
 use super::travel::AsOf;
@@ -18,6 +19,8 @@ pub(super) struct Relations {
     pub tables: BTreeSet<TableAt>,
     /// Views of the information schema, by their names in lower case.
     pub information: BTreeSet<String>,
+    /// Whether it reads what the job notes of its batches.
+    pub batches: bool,
 }
 
 pub(super) const INFORMATION_SCHEMA: &str = "information_schema";
@@ -102,6 +105,19 @@ impl VisitorMut for Resolver<'_> {
 
 impl Resolver<'_> {
     fn table(&mut self, factor: &mut TableFactor) -> Result<(), QueryError> {
+        if let TableFactor::Table { name, alias, args, .. } = factor
+            && let Some(arguments) = args
+            && parts_of(name).last().is_some_and(|name| name.eq_ignore_ascii_case(TABLE_CHANGES))
+        {
+            let ChangesOf { table, from, to } = ChangesOf::read(arguments)?;
+            let mut table = self.names.resolve(&table)?;
+            table.as_of = Some(AsOf::Changes { from, to });
+            *args = None;
+            *name = quoted(registered_name(&table, self.spelling));
+            alias.get_or_insert_with(|| plain_alias(self.spelling.of(TABLE_CHANGES)));
+            self.found.tables.insert(table);
+            return Ok(());
+        }
         let TableFactor::Table { name, alias, args: None, partitions, sample, json_path, .. } = factor else {
             return Ok(());
         };
@@ -122,6 +138,11 @@ impl Resolver<'_> {
         if let Some(view) = information_view(&parts) {
             *name = quoted([INFORMATION_SCHEMA.to_string(), view.clone()]);
             self.found.information.insert(view);
+            return Ok(());
+        }
+        if self.is_batches(&parts) {
+            *name = quoted(batches_name(self.spelling));
+            self.found.batches = true;
             return Ok(());
         }
         self.met(&parts);
@@ -147,6 +168,13 @@ impl Resolver<'_> {
         }
     }
 
+    /// A database of the source may have the same name; then its table is meant.
+    fn is_batches(&self, parts: &[String]) -> bool {
+        let is_named =
+            parts.len() == 2 && parts.iter().zip(BATCHES).all(|(part, name)| part.eq_ignore_ascii_case(name));
+        is_named && self.names.resolve(parts).is_err()
+    }
+
     fn met(&mut self, parts: &[String]) {
         let Some(name) = parts.last() else { return };
         let same = |travelled: &String| travelled.to_lowercase() == name.to_lowercase();
@@ -154,6 +182,14 @@ impl Resolver<'_> {
             self.travelled.swap_remove(index);
         }
     }
+}
+
+/// The table of the job's own points.
+pub(super) const BATCHES: [&str; 2] = ["alluvium", "batches"];
+
+/// The schema and name under which the planner finds that table.
+pub(super) fn batches_name(spelling: &Spelling) -> [String; 2] {
+    BATCHES.map(|name| spelling.of(name))
 }
 
 /// The schema and name under which the planner finds a table.

@@ -19,15 +19,17 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::QueryError;
 use super::catalog::{CATALOG, LakeCatalog, Registered};
+use super::gone::Gone;
+use super::moment::{JobPoints, MomentAsOf, PointRead};
 use super::names::{LakeNames, TableAt};
-use super::relations::{INFORMATION_SCHEMA, Relations, registered_name};
+use super::relations::{INFORMATION_SCHEMA, Relations, batches_name, registered_name};
 use super::show;
 use super::spelling::Spelling;
 use super::statement::{Tokens, check_reads_only};
 use super::tables::{LakeReader, OpenTable};
 use crate::change::TableId;
 use crate::config::LakeConfig;
-use crate::lake::Lake;
+use crate::lake::{Lake, batches_schema};
 
 /// What queries may use of the machine.
 #[derive(Debug, Clone)]
@@ -47,6 +49,7 @@ pub struct Session {
     reader: LakeReader,
     names: LakeNames,
     state: SessionState,
+    points: Option<JobPoints>,
 }
 
 /// The logs of this many tables are read at a time.
@@ -75,7 +78,26 @@ impl Session {
         let state = DeltaSessionContext::with_runtime_env(runtime).state();
         let config = configured(state.config().clone(), limits.memory_bytes);
         let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-        Ok(Self { reader: LakeReader::new(lake), names: LakeNames::new(tables), state })
+        Ok(Self { reader: LakeReader::new(lake), names: LakeNames::new(tables), state, points: None })
+    }
+
+    /// The same with what the job notes of itself: the table `alluvium.batches`, and consistent points.
+    #[must_use]
+    pub fn of_job(mut self, job: &str) -> Self {
+        self.points = Some(JobPoints::new(self.reader.lake(), job));
+        self
+    }
+
+    /// From now on tables without a version of their own are read at the last consistent point that is not after `as_of`.
+    ///
+    /// # Errors
+    /// When there is no such point. The session must be [`Self::of_job`].
+    pub async fn read_at(&mut self, as_of: &MomentAsOf) -> Result<PointRead, QueryError> {
+        let Some(points) = &self.points else { return Err(QueryError::NoPoints { job: String::new() }) };
+        let moment = points.moment(&self.state, as_of).await?;
+        let point = moment.point.clone();
+        self.reader = self.reader.clone().at(Arc::new(moment));
+        Ok(point)
     }
 
     /// Runs one statement that reads: SELECT, WITH, EXPLAIN, SHOW TABLES, SHOW DATABASES, SHOW COLUMNS, DESCRIBE.
@@ -97,6 +119,38 @@ impl Session {
         self.query(tokens, statement).await
     }
 
+    /// The table of a name as queries have it, without a version.
+    ///
+    /// # Errors
+    /// When no table has the name, or several have.
+    pub fn table(&self, name: &str) -> Result<TableId, QueryError> {
+        let parts: Vec<String> = name.split('.').map(str::to_string).collect();
+        Ok(self.names.resolve(&parts)?.table)
+    }
+
+    /// The version of a table that a person means: its number, a position of the source, or a commit time of it; without a text
+    /// the newest.
+    ///
+    /// # Errors
+    /// A text that is none of them; a moment at which the table has no version.
+    pub async fn version_of(&self, table: &TableId, text: Option<&str>) -> Result<u64, QueryError> {
+        let Some(text) = text.map(str::trim) else { return self.reader.newest(table).await };
+        if let Ok(version) = text.strip_prefix(['v', 'V']).unwrap_or(text).parse() {
+            return self.reader.check_version(table, version).await;
+        }
+        let as_of = MomentAsOf::position(text).or_else(|_| MomentAsOf::time(text))?;
+        let Some(points) = &self.points else { return Err(QueryError::NoPoints { job: String::new() }) };
+        points.moment(&self.state, &as_of).await?.version_of(self.lake(), table).await
+    }
+
+    pub(super) fn lake(&self) -> &Lake {
+        self.reader.lake()
+    }
+
+    pub(super) fn state(&self) -> &SessionState {
+        &self.state
+    }
+
     async fn query(&self, tokens: Tokens, mut statement: Statement) -> Result<QueryResult, QueryError> {
         let relations = Relations::resolve(&mut statement, &self.names, &Spelling::default(), &tokens.travelled)?;
         let tables = self.open_tables(&relations).await?;
@@ -106,14 +160,21 @@ impl Session {
         let tokens = spelling.apply(&tokens);
         let mut statement = tokens.parse()?;
         Relations::resolve(&mut statement, &self.names, &spelling, &tokens.travelled)?;
-        let registered = tables
+        let mut registered = tables
             .iter()
             .map(|(table, open)| {
                 let provider = spelling.apply_to_table(Arc::clone(&open.provider))?;
                 Ok((registered_name(table, &spelling), provider))
             })
             .collect::<Result<Vec<Registered>, QueryError>>()?;
-        self.run(statement, registered).await
+        if let (true, Some(points)) = (relations.batches, &self.points) {
+            registered.push((batches_name(&spelling), spelling.apply_to_table(points.provider().await?)?));
+        }
+        let gone = Arc::new(Gone::new(self.reader.lake(), &tables));
+        match self.run(statement, registered).await {
+            Ok((schema, stream)) => Ok((schema, gone.watch(stream))),
+            Err(error) => Err(gone.explain(error).await),
+        }
     }
 
     async fn run(&self, statement: Statement, tables: Vec<Registered>) -> Result<QueryResult, QueryError> {
@@ -148,6 +209,9 @@ impl Session {
     ) -> Result<Vec<SchemaRef>, QueryError> {
         let mut schemas: Vec<SchemaRef> = tables.values().map(|table| table.provider.schema()).collect();
         let context = SessionContext::new_with_state(self.state_with(Vec::new()));
+        if relations.batches {
+            schemas.push(batches_schema());
+        }
         for view in &relations.information {
             let view = TableReference::partial(INFORMATION_SCHEMA, view.as_str());
             schemas.push(TableProvider::schema(context.table_provider(view).await?.as_ref()));

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, SecondsFormat, Utc};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, SecondsFormat, TimeDelta, Utc};
 use futures::TryStreamExt;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, path::Path};
 
 use super::QueryError;
+use super::changes::Bound;
 
 /// Which version of a table is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +16,11 @@ pub(super) enum AsOf {
     Version(u64),
     /// The newest version that was committed at this time or before it.
     Time(DateTime<Utc>),
+    /// Not the rows, but what happened to them in these versions, both included.
+    Changes {
+        from: Bound,
+        to: Option<Bound>,
+    },
 }
 
 impl AsOf {
@@ -23,6 +29,7 @@ impl AsOf {
         match self {
             Self::Version(version) => format!("{table}@v{version}"),
             Self::Time(time) => format!("{table}@t{}", time.to_rfc3339_opts(SecondsFormat::AutoSi, true)),
+            Self::Changes { from, to } => format!("{table}@{from:?}..{to:?}"),
         }
     }
 
@@ -99,12 +106,42 @@ impl History {
         Ok(readable(&commits, &checkpoints).map(|(oldest, newest)| Self { store, table, commits, oldest, newest }))
     }
 
+    /// The first version of a run.
+    pub async fn first_of(&self, from: &Bound) -> Result<u64, QueryError> {
+        match from {
+            Bound::Version(version) => Ok(*version),
+            Bound::Time(at) => {
+                Ok(self.versions_up_to(*at - TimeDelta::microseconds(1)).await?.map_or(self.oldest, |v| v + 1))
+            }
+        }
+    }
+
+    /// The last version of a run.
+    pub async fn last_of(&self, to: Option<&Bound>) -> Result<u64, QueryError> {
+        match to {
+            None => Ok(self.newest),
+            Some(Bound::Version(version)) => Ok(*version),
+            Some(Bound::Time(at)) => self.version_at(*at).await,
+        }
+    }
+
     /// The newest version whose commit is not later than `at`.
     ///
     /// A commit's time is the `timestamp` of its `commitInfo` (in-commit timestamp where there is one), so that a copied
     /// lake answers as the first one did; the file's own time stands in where a writer left it out. The versions are
     /// searched by halves, which takes the times to grow with the versions, as Delta's protocol does.
     pub async fn version_at(&self, at: DateTime<Utc>) -> Result<u64, QueryError> {
+        match self.versions_up_to(at).await? {
+            Some(version) => Ok(version),
+            None => {
+                let first = self.commits.range(self.oldest..).next().map_or(self.oldest, |(version, _)| *version);
+                Err(self.before_first(at, first).await?)
+            }
+        }
+    }
+
+    /// The same; `None` if all are later.
+    async fn versions_up_to(&self, at: DateTime<Utc>) -> Result<Option<u64>, QueryError> {
         let versions: Vec<u64> = self.commits.range(self.oldest..).map(|(version, _)| *version).collect();
         let (mut low, mut high) = (0, versions.len());
         while low < high {
@@ -114,10 +151,7 @@ impl History {
                 _ => high = middle,
             }
         }
-        match low.checked_sub(1).and_then(|index| versions.get(index)) {
-            Some(version) => Ok(*version),
-            None => Err(self.before_first(at, versions.first().copied().unwrap_or(self.oldest)).await?),
-        }
+        Ok(low.checked_sub(1).and_then(|index| versions.get(index)).copied())
     }
 
     async fn before_first(&self, at: DateTime<Utc>, first: u64) -> Result<QueryError, QueryError> {

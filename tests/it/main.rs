@@ -2,6 +2,7 @@
 //! slow, so every test that needs the whole of Alluvium is a module here.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod audit;
 mod bad_input;
 mod cli;
 mod crash;

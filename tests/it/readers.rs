@@ -15,10 +15,10 @@ mod states;
 mod writes;
 
 /// A table as an engine is asked for it: its folder, its version (`None` is the newest) and its key.
-type Asked = (PathBuf, Option<u64>, Vec<String>);
+pub type Asked = (PathBuf, Option<u64>, Vec<String>);
 
 /// An engine and how `tests/scripts/read_delta.py` is asked for it.
-struct Engine {
+pub struct Engine {
     /// The folder of its Python environment in the cache.
     environment: &'static str,
     argument: String,
@@ -49,7 +49,7 @@ impl Engine {
         Self { environment: "delta-venv", argument: "polars:scan_delta".to_string() }
     }
 
-    fn spark() -> Self {
+    pub fn spark() -> Self {
         Self { environment: "spark-venv", argument: format!("spark:{}", Service::spark().port) }
     }
 
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// The change data feeds of tables; the key of each is the table's, and the version and type of the change.
-    fn read_changes(&self, tables: &[Asked]) -> Vec<Content> {
+    pub fn read_changes(&self, tables: &[Asked]) -> Vec<Content> {
         let more = ["_commit_version".to_string(), "_change_type".to_string()];
         let with = |(folder, version, key): &Asked| (folder.clone(), *version, [&key[..], &more].concat());
         self.contents(&["--changes"], &tables.iter().map(with).collect::<Vec<_>>())
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// What `read_delta.py` prints. The engine's name and version go to the test's own output.
-    fn script(&self, arguments: Vec<String>) -> String {
+    pub fn script(&self, arguments: Vec<String>) -> String {
         let python = cache().join(self.environment).join("bin/python");
         assert!(python.exists(), "{} is not there: run make test (or tests/servers/install.sh)", python.display());
         let output = Command::new(python)

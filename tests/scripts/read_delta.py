@@ -4,6 +4,7 @@
     read_delta.py ENGINE TABLE...                     all rows of each table
     read_delta.py ENGINE --where CONDITION TABLE...   only rows for which an SQL condition holds
     read_delta.py ENGINE --changes TABLE...           the change data feed from version 0 on, without its times
+    read_delta.py spark:PORT --sql STATEMENT...       lets Spark run SQL statements, and prints the rows of each that asks
     read_delta.py spark:PORT --run STATEMENT...       lets Spark run SQL statements instead, and prints nothing
 
 | ENGINE      | what reads                                            | with the Python of                |
@@ -160,6 +161,15 @@ def main():
     if what == "--run":
         for statement in tables:
             engine.run(statement)
+        return
+    if what == "--sql":
+        for statement in tables:
+            lines = [line for line in statement.splitlines() if not line.startswith("--")]
+            if lines[0].startswith(("SELECT", "WITH")):
+                columns, rows = engine.rows(statement)
+                print(json.dumps({"columns": columns, "rows": [[canonical(value) for value in row] for row in rows]}))
+            else:
+                engine.run(statement)
         return
     if what == "--where":
         condition, tables = tables[0], tables[1:]

@@ -190,6 +190,14 @@ impl Prober {
     }
 }
 
+/// The physical row of a file that has the only key of `keys`, deleted or not.
+pub(super) async fn row_of_key(prober: &Prober, file: &FileEntry, keys: &KeySet) -> Result<Option<u64>, LakeError> {
+    let footer = prober.footers.get(file).await?;
+    prober.check_rows(file, &footer)?;
+    let hits = probe::hits(prober, file, &footer, keys).await?;
+    Ok(hits.first().map(|(row, _)| *row))
+}
+
 impl FileAccess {
     /// The physical rows of a file, by its footer, which must be what the log says: a deletion vector over other rows
     /// would hide the wrong ones.

@@ -4,7 +4,7 @@
 //! Data files leave the partition columns out, and lie flat in the table's folder: only `partitionValues` of the log says
 //! which partition a file belongs to, so no value is ever part of a path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
@@ -73,6 +73,11 @@ impl Partitioning {
             return Err(refused("a table needs a column beside its partition columns".to_string()));
         }
         Ok(partitioning)
+    }
+
+    /// What the log gives for all rows of a file, by column name: arrays of one value.
+    pub fn values_of_file(&self, add: &Add) -> BTreeMap<String, ArrayRef> {
+        self.columns.iter().filter_map(|column| Some((column.name.clone(), column.of_file(add)?))).collect()
     }
 
     /// No partitions.

@@ -32,13 +32,20 @@ pub(super) struct ColumnBounds {
 }
 
 impl FileBounds {
-    /// `wanted` by position in the scan.
+    /// `wanted` columns by position in the scan, and how many rows are read, where not all live ones are.
     ///
     /// # Errors
     /// [`LakeError::Damaged`] if a partition value is not one.
-    pub fn new(table: &TableId, columns: &ScanColumns, file: &FileEntry, wanted: &[usize]) -> Result<Self, LakeError> {
+    pub fn new(
+        table: &TableId,
+        columns: &ScanColumns,
+        file: &FileEntry,
+        (wanted, read): (&[usize], Option<u64>),
+    ) -> Result<Self, LakeError> {
         let log = file.stats();
-        let mut bounds = Self { rows: file.rows, deleted: file.deleted_rows(), columns: Vec::new() };
+        let unread = read.map(|read| file.rows.unwrap_or(0).saturating_sub(read));
+        let deleted = unread.unwrap_or_else(|| file.deleted_rows());
+        let mut bounds = Self { rows: file.rows, deleted, columns: Vec::new() };
         let by_partition = columns.partition_values(table, &file.add)?;
         for column in wanted {
             let of_column = match column.checked_sub(columns.in_files()) {

@@ -34,6 +34,7 @@ use deltalake::table::state::DeltaTableState;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
+use roaring::RoaringTreemap;
 use url::{Position, Url};
 
 use self::bounds::FileBounds;
@@ -77,7 +78,7 @@ pub struct LakeScan {
 struct Inner {
     table: TableId,
     columns: ScanColumns,
-    files: Vec<Arc<FileEntry>>,
+    files: Vec<ScanFile>,
     access: FileAccess,
     /// Finds rows by their key; of tables that the job keeps.
     prober: Option<Arc<Prober>>,
@@ -88,6 +89,13 @@ struct Inner {
     host_store: Arc<dyn ObjectStore>,
     /// The table's folder in it.
     folder: Path,
+}
+
+/// A file of a scan.
+pub(super) struct ScanFile {
+    pub entry: Arc<FileEntry>,
+    /// These physical rows of it; `None` stands for those that are live.
+    pub only: Option<Arc<RoaringTreemap>>,
 }
 
 impl LakeScan {
@@ -107,16 +115,19 @@ impl LakeScan {
         let state = state.map_err(LakeError::delta(table, "read its log"))?;
         check_readable(table, &state)?;
         let files = files::list(state.snapshot(), &log_store, table).await?;
+        let files = files.into_iter().map(|entry| ScanFile { entry, only: None }).collect();
         let schema = with_views(&state.snapshot().arrow_schema());
-        Ok(Some(Self::new(lake, table, &state, schema, files, lake.file_access(table))))
+        let columns = (schema, state.metadata().partition_columns());
+        Ok(Some(Self::of_files(lake, table, &state, columns, files, lake.file_access(table))))
     }
 
-    fn new(
+    /// Rows of some files of a table, with the columns of a schema and the names of those which the log gives for a whole file.
+    pub(super) fn of_files(
         lake: &Lake,
         table: &TableId,
         state: &DeltaTableState,
-        schema: SchemaRef,
-        files: Vec<Arc<FileEntry>>,
+        columns: (SchemaRef, &[String]),
+        files: Vec<ScanFile>,
         access: FileAccess,
     ) -> Self {
         let key = state.metadata().configuration().get(schema::KEY).map(|text| serde_json::from_str(text));
@@ -124,7 +135,7 @@ impl LakeScan {
         host.set_path("");
         let inner = Inner {
             table: table.clone(),
-            columns: ScanColumns::new(schema, state.metadata().partition_columns()),
+            columns: ScanColumns::new(columns.0, columns.1),
             files,
             prober: table::prober_of(lake, table, state, access.clone()).ok().map(Arc::new),
             access,
@@ -140,10 +151,15 @@ impl LakeScan {
     pub fn key(&self) -> &[String] {
         &self.inner.key
     }
+
+    /// Whether there is no file to read.
+    pub fn is_empty(&self) -> bool {
+        self.inner.files.is_empty()
+    }
 }
 
 /// Refuses tables that this reader would read wrongly.
-fn check_readable(table: &TableId, state: &DeltaTableState) -> Result<(), LakeError> {
+pub(super) fn check_readable(table: &TableId, state: &DeltaTableState) -> Result<(), LakeError> {
     let unsupported = |reason: String| Err(LakeError::Unsupported { table: table.clone(), reason });
     let mapping = state.metadata().configuration().get("delta.columnMapping.mode");
     if mapping.is_some_and(|mode| mode != "none") {
@@ -230,6 +246,7 @@ struct Request {
 /// A file with what the log says of its columns.
 struct BoundedFile {
     entry: Arc<FileEntry>,
+    only: Option<Arc<RoaringTreemap>>,
     bounds: FileBounds,
 }
 
@@ -253,9 +270,10 @@ impl Inner {
 
     /// All files, with bounds of the `wanted` columns.
     fn bounded_files(&self, wanted: &[usize]) -> Result<Vec<BoundedFile>> {
-        let bounded = |entry: &Arc<FileEntry>| {
-            let bounds = FileBounds::new(&self.table, &self.columns, entry, wanted).map_err(external)?;
-            Ok(BoundedFile { entry: entry.clone(), bounds })
+        let bounded = |file: &ScanFile| {
+            let read = file.only.as_ref().map(|only| only.len());
+            let bounds = FileBounds::new(&self.table, &self.columns, &file.entry, (wanted, read)).map_err(external)?;
+            Ok(BoundedFile { entry: file.entry.clone(), only: file.only.clone(), bounds })
         };
         self.files.iter().map(bounded).collect()
     }
@@ -303,6 +321,7 @@ impl Inner {
             .with_parquet_file_reader_factory(Arc::new(LiveFiles { access: self.access.clone() }))
     }
 
+<<<<<<< HEAD
     /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live; `None` if
     /// it has none that are asked for.
     async fn part(&self, file: BoundedFile, request: &Request) -> Result<Option<PartitionedFile>> {
@@ -315,6 +334,11 @@ impl Inner {
         if matches!(live, LiveRows::None) {
             return Ok(None);
         }
+=======
+    /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live.
+    async fn part(&self, file: BoundedFile, request: &Request) -> Result<PartitionedFile> {
+        let BoundedFile { entry, only, bounds } = file;
+>>>>>>> audit
         let meta = ObjectMeta {
             location: self.folder.parts().chain(entry.path.parts()).collect(),
             last_modified: chrono::DateTime::UNIX_EPOCH,
@@ -325,6 +349,14 @@ impl Inner {
         let values = self.columns.partition_values(&self.table, &entry.add).map_err(external)?;
         let mut part = PartitionedFile::new_from_meta(meta).with_partition_values(values);
         part.statistics = Some(Arc::new(bounds.statistics(&self.columns, &request.wanted, entry.bytes())));
+<<<<<<< HEAD
+=======
+        let live = match only {
+            Some(only) => selection::these_rows(&self.access, &entry, &only).await,
+            None => selection::live_rows(&self.access, &entry, request.pages.as_ref()).await,
+        };
+        let live = live.map_err(external)?;
+>>>>>>> audit
         part = match live {
             LiveRows::All | LiveRows::None => part,
             LiveRows::Of(rows) => part.with_extension(ParquetRowSelection::new(rows)),

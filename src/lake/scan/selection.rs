@@ -60,6 +60,7 @@ pub(super) async fn live_rows(
     })
 }
 
+<<<<<<< HEAD
 /// The live rows of a file that have one of `keys`.
 pub(super) async fn rows_of_keys(keys: &NamedKeys, file: &Arc<FileEntry>) -> Result<LiveRows, LakeError> {
     let (rows, total) = keys.rows(file).await?;
@@ -68,6 +69,32 @@ pub(super) async fn rows_of_keys(keys: &NamedKeys, file: &Arc<FileEntry>) -> Res
     }
     let each = rows.iter().map(|row| count(*row)..count(*row) + 1);
     Ok(LiveRows::Of(RowSelection::from_consecutive_ranges(each, count(total))))
+=======
+/// The rows of these numbers.
+///
+/// # Errors
+/// [`LakeError::Damaged`] if the file does not have them.
+pub(super) async fn these_rows(
+    access: &FileAccess,
+    file: &FileEntry,
+    rows: &RoaringTreemap,
+) -> Result<LiveRows, LakeError> {
+    let footer = access.footers.get(file).await?;
+    let total = access.check_rows(file, &footer)?;
+    if let Some(last) = rows.max().filter(|last| *last >= total) {
+        let reason = format!("a deletion vector names row {last}, it has {total} rows");
+        return Err(LakeError::Damaged { table: access.footers.table.clone(), file: file.add.path.clone(), reason });
+    }
+    let mut runs = Runs::default();
+    let mut next = 0;
+    for row in rows {
+        runs.push(RowSelector::skip(count(row - next)));
+        runs.push(RowSelector::select(1));
+        next = row + 1;
+    }
+    runs.push(RowSelector::skip(count(total - next)));
+    Ok(LiveRows::Of(runs.selectors.into()))
+>>>>>>> audit
 }
 
 /// All of `rows` rows but the deleted ones.

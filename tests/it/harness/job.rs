@@ -101,6 +101,11 @@ impl TempJob {
         self.folder.path().join("job.yaml")
     }
 
+    /// The job's own name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -89,6 +89,13 @@ impl LakeReader {
     }
 }
 
+/// Rows that DataFusion gives, in canonical text.
+pub fn content_of(what: &str, batches: &[RecordBatch], key: &[String]) -> Content {
+    let schema = batches.first().unwrap_or_else(|| panic!("{what}: no rows at all")).schema();
+    let columns = schema.fields().iter().map(|field| field.name().clone()).collect();
+    Content::new(what, columns, key, batches.iter().flat_map(canonical_rows).collect())
+}
+
 fn parse_commit(version: u64, text: &str) -> Commit {
     let info = text
         .lines()

@@ -1,0 +1,99 @@
+//! Reads of all tables at consistent points, under upkeep, crashes and a schema change.
+
+use alluvium::failpoint;
+
+use super::bank::{Bank, INVARIANTS, TABLES, TOTAL};
+use super::{rows, rows_at, session};
+use crate::harness::{Flavor, Server, TempJob};
+use crate::oracle::seed;
+
+/// More points would only take time.
+const POINTS_MAX: usize = 24;
+
+/// A batch is a few transfers, and upkeep is always due.
+const SETTINGS: &str = "run:\n  memory: 256MiB\n  batch: { rows: 12, seconds: 1 }\nmaintain:\n  \
+    compact: { every: 1s, small_files: 2, deleted_percent: 5 }\n  vacuum: { every: 1s }\n  checkpoint: { versions: 3 }\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mysql_every_consistent_point_of_a_bank_is_right() {
+    check(Flavor::Mysql, seed(71)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_every_consistent_point_of_a_bank_is_right() {
+    check(Flavor::Mariadb, seed(72)).await;
+}
+
+async fn check(flavor: Flavor, seed: u64) {
+    let server = Server::own(flavor, &[]);
+    let mut bank = Bank::open(&server, seed).await;
+    let job = TempJob::live(&server, &[&bank.pattern()], SETTINGS);
+    job.run().expect_code(0);
+    let mut recorded = Vec::new();
+    for round in 0..6 {
+        if round == 3 {
+            bank.exec("ALTER TABLE savings ADD COLUMN note VARCHAR(20) NULL").await;
+        }
+        bank.transfer(30).await;
+        recorded.push((bank.position().await, bank.transfers));
+        let step = failpoint::ALL[(round * 7 + 3) % failpoint::ALL.len()];
+        let armed = format!("{step}:2");
+        let _ = job.spawn(&["run"], &[(failpoint::VARIABLE, &armed)]).wait();
+        job.run().expect_code(0);
+    }
+    check_all_points(&job, &bank).await;
+    check_recorded(&job, &bank, &recorded).await;
+    fold(&job).await;
+    check_all_points(&job, &bank).await;
+    check_recorded(&job, &bank, &recorded).await;
+}
+
+/// At every point at which all tables are loaded the invariants hold, and transfers only grow.
+async fn check_all_points(job: &TempJob, bank: &Bank) {
+    let session = session(job, &bank.database, &TABLES);
+    let all = rows(&session, "SELECT position FROM alluvium.batches GROUP BY position ORDER BY max(sequence)");
+    let positions: Vec<String> = all.await.unwrap().into_iter().map(|row| row[0].clone().unwrap()).collect();
+    assert!(positions.len() > 20, "{positions:?}");
+    let (mut before, mut read) = (0, 0);
+    for position in positions.iter().step_by(positions.len().div_ceil(POINTS_MAX)) {
+        let found = rows_at(job, &bank.database, &TABLES, position, INVARIANTS).await;
+        let (point, found) = match found {
+            Ok(found) => found,
+            Err(error)
+                if read == 0 && (error.to_string().contains("loaded") || error.to_string().contains("not part")) =>
+            {
+                continue;
+            }
+            Err(error) => panic!("at {position}: {error}"),
+        };
+        assert_eq!(&point.position, position);
+        let row: Vec<i64> = found[0].iter().map(|value| value.as_ref().unwrap().parse().unwrap()).collect();
+        let expected = [TOTAL, row[1], 0, 0];
+        assert_eq!(row, expected, "total, transfers, orphans, unexplained at {position}");
+        assert!(row[1] >= before, "{} transfers at {position}, {before} before", row[1]);
+        before = row[1];
+        read += 1;
+    }
+    assert!(read > 10, "only {read} of {} points could be read", positions.len());
+    assert_eq!(before, i64::try_from(bank.transfers).unwrap(), "transfers at the last point");
+}
+
+/// Each position at which the bank paused has all the transfers up to there.
+async fn check_recorded(job: &TempJob, bank: &Bank, recorded: &[(String, u64)]) {
+    for (position, transfers) in recorded {
+        let sql = "SELECT count(*) FROM transfers";
+        let (point, found) = rows_at(job, &bank.database, &TABLES, position, sql).await.unwrap();
+        assert_eq!(found[0][0], Some(transfers.to_string()), "at {position}, read at {point}");
+    }
+}
+
+/// Maintenance moves the points into a Delta table, and their files go.
+async fn fold(job: &TempJob) {
+    let folder = job.lake_folder().join("_alluvium").join(job.name()).join("points");
+    let files = || std::fs::read_dir(&folder).map_or(0, |files| files.count());
+    assert!(files() > 20);
+    job.verb(&["maintain", "--now", "compact"]).expect_code(0);
+    assert_eq!(files(), 0);
+    let nothing = rows(&session(job, "x", &[]), "SELECT count(DISTINCT sequence) FROM Alluvium.Batches").await.unwrap();
+    assert!(nothing[0][0].as_ref().unwrap().parse::<u64>().unwrap() > 20);
+}

@@ -34,12 +34,8 @@ use crate::source::Source;
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
-<<<<<<< HEAD
-pub use status::{JobStatus, Standing, TableProgress, TableStatus, standing, status, tables};
-=======
 pub use restore::{Restored, restore};
-pub use status::{JobStatus, TableProgress, TableStatus, status, tables};
->>>>>>> audit
+pub use status::{JobStatus, Standing, TableProgress, TableStatus, standing, status, tables};
 
 /// How a run behaves.
 #[derive(Debug, Clone, Default)]

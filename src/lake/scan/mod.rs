@@ -321,24 +321,19 @@ impl Inner {
             .with_parquet_file_reader_factory(Arc::new(LiveFiles { access: self.access.clone() }))
     }
 
-<<<<<<< HEAD
     /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live; `None` if
     /// it has none that are asked for.
     async fn part(&self, file: BoundedFile, request: &Request) -> Result<Option<PartitionedFile>> {
-        let BoundedFile { entry, bounds } = file;
-        let live = match &request.keys {
-            Some(keys) => selection::rows_of_keys(keys, &entry).await,
-            None => selection::live_rows(&self.access, &entry, request.pages.as_ref()).await,
+        let BoundedFile { entry, only, bounds } = file;
+        let live = match (only, &request.keys) {
+            (Some(only), _) => selection::these_rows(&self.access, &entry, &only).await,
+            (None, Some(keys)) => selection::rows_of_keys(keys, &entry).await,
+            (None, None) => selection::live_rows(&self.access, &entry, request.pages.as_ref()).await,
         };
         let live = live.map_err(external)?;
         if matches!(live, LiveRows::None) {
             return Ok(None);
         }
-=======
-    /// One file as the engine reads it: with its partition values, its statistics, and the rows that are live.
-    async fn part(&self, file: BoundedFile, request: &Request) -> Result<PartitionedFile> {
-        let BoundedFile { entry, only, bounds } = file;
->>>>>>> audit
         let meta = ObjectMeta {
             location: self.folder.parts().chain(entry.path.parts()).collect(),
             last_modified: chrono::DateTime::UNIX_EPOCH,
@@ -349,14 +344,6 @@ impl Inner {
         let values = self.columns.partition_values(&self.table, &entry.add).map_err(external)?;
         let mut part = PartitionedFile::new_from_meta(meta).with_partition_values(values);
         part.statistics = Some(Arc::new(bounds.statistics(&self.columns, &request.wanted, entry.bytes())));
-<<<<<<< HEAD
-=======
-        let live = match only {
-            Some(only) => selection::these_rows(&self.access, &entry, &only).await,
-            None => selection::live_rows(&self.access, &entry, request.pages.as_ref()).await,
-        };
-        let live = live.map_err(external)?;
->>>>>>> audit
         part = match live {
             LiveRows::All | LiveRows::None => part,
             LiveRows::Of(rows) => part.with_extension(ParquetRowSelection::new(rows)),

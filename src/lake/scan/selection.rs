@@ -60,7 +60,6 @@ pub(super) async fn live_rows(
     })
 }
 
-<<<<<<< HEAD
 /// The live rows of a file that have one of `keys`.
 pub(super) async fn rows_of_keys(keys: &NamedKeys, file: &Arc<FileEntry>) -> Result<LiveRows, LakeError> {
     let (rows, total) = keys.rows(file).await?;
@@ -69,7 +68,8 @@ pub(super) async fn rows_of_keys(keys: &NamedKeys, file: &Arc<FileEntry>) -> Res
     }
     let each = rows.iter().map(|row| count(*row)..count(*row) + 1);
     Ok(LiveRows::Of(RowSelection::from_consecutive_ranges(each, count(total))))
-=======
+}
+
 /// The rows of these numbers.
 ///
 /// # Errors
@@ -94,7 +94,6 @@ pub(super) async fn these_rows(
     }
     runs.push(RowSelector::skip(count(total - next)));
     Ok(LiveRows::Of(runs.selectors.into()))
->>>>>>> audit
 }
 
 /// All of `rows` rows but the deleted ones.

@@ -257,7 +257,7 @@ async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes, 
         next += inserts;
         let ids: Vec<i64> = ids.into_iter().collect();
         upsert(&mut table, schema, rows(schema, &ids, batch), Operation::Update, batch).await;
-        if upkeep && table.compaction_due(&RULES).is_some() {
+        if upkeep && !table.compactions_due(&RULES).is_empty() {
             table.compact(&RULES).await.unwrap();
         }
     }

@@ -22,7 +22,7 @@ pub struct MaintainArgs {
     /// Only this table; may be given several times.
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = super::run::table_id)]
     pub table: Vec<TableId>,
-    /// Change nothing, and tell what would be done first.
+    /// Change nothing, and tell what would be done.
     #[arg(long)]
     pub dry_run: bool,
     /// With `--now vacuum`: for how long a replaced version can still be read [default: maintain.vacuum.retention].
@@ -171,7 +171,7 @@ pub fn line(report: &ChoreReport, dry_run: bool) -> String {
         Chore::Checkpoint => format!("{table}: {chore}: {would}written\n"),
         _ if report.files_before == 0 => format!("{table}: {chore}: nothing to do\n"),
         Chore::Log | Chore::Vacuum => format!("{table}: {chore}: {before} {would}deleted\n"),
-        Chore::Compact | Chore::Cluster if dry_run => format!("{table}: {chore}: {before} would be rewritten first\n"),
+        Chore::Compact | Chore::Cluster if dry_run => format!("{table}: {chore}: {before} would be rewritten\n"),
         Chore::Compact | Chore::Cluster => {
             let after = format!("{} files ({})", count(report.files_after), bytes(report.bytes_after));
             format!("{table}: {chore}: {before} rewritten as {after}\n")
@@ -206,7 +206,7 @@ mod tests {
         );
         assert_eq!(
             summary(&reports[..3], true),
-            "shop.orders: compact: 9 files (9.0 MiB) would be rewritten first\n\
+            "shop.orders: compact: 9 files (9.0 MiB) would be rewritten\n\
              shop.orders: checkpoint: would have been written\n\
              shop.orders: vacuum: 12 files (12.0 MiB) would have been deleted\n  part-0.parquet\n"
         );

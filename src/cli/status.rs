@@ -1,9 +1,12 @@
 //! `alluvium status`: where the job and each of its tables stand.
 
+use std::time::Duration;
+
 use super::output::{print, print_json};
 use super::text::{Align, bytes, count, duration, table, time};
 use super::{Exit, Global};
 use crate::clock::SystemClock;
+use crate::maintain::LastDone;
 use crate::pipeline::{self, JobStatus, TableProgress, TableStatus};
 
 /// Shows where the job and its tables stand; asks the lake alone, not the source.
@@ -47,7 +50,8 @@ pub fn render(status: &JobStatus) -> String {
     if status.identity.is_none() {
         return text + "\nThe job has not run yet: start it with alluvium run\n";
     }
-    let rows: Vec<_> = status.tables.iter().map(row).collect();
+    let now_ms = status.now_us.div_euclid(1_000);
+    let rows: Vec<_> = status.tables.iter().map(|table| row(table, now_ms)).collect();
     let heading = [
         ("TABLE", Align::Left),
         ("VERSION", Align::Right),
@@ -56,12 +60,13 @@ pub fn render(status: &JobStatus) -> String {
         ("SIZE", Align::Right),
         ("POSITION", Align::Left),
         ("LAG", Align::Right),
+        ("UPKEEP", Align::Left),
         ("STATE", Align::Left),
     ];
     text + "\n" + &table(&heading, &rows)
 }
 
-fn row(status: &TableStatus) -> Vec<String> {
+fn row(status: &TableStatus, now_ms: i64) -> Vec<String> {
     let state = match &status.progress {
         TableProgress::Loading { rows } => format!("loading, {} rows so far", count(*rows)),
         TableProgress::Following => "following".to_string(),
@@ -71,7 +76,15 @@ fn row(status: &TableStatus) -> Vec<String> {
     let version = status.version.map_or("-".to_string(), |version| version.to_string());
     let lag = status.lag.map_or("-".to_string(), duration);
     let (rows, files, size) = (count(status.rows), count(status.files), bytes(status.bytes));
-    vec![status.table.to_string(), version, rows, files, size, status.position.clone(), lag, state]
+    let upkeep = upkeep(&status.upkeep, now_ms);
+    vec![status.table.to_string(), version, rows, files, size, status.position.clone(), lag, upkeep, state]
+}
+
+/// The chore that was done last, and how long ago.
+fn upkeep(done: &LastDone, now_ms: i64) -> String {
+    let Some((chore, at_ms)) = done.iter().max_by_key(|(_, at_ms)| **at_ms) else { return "-".to_string() };
+    let ago = Duration::from_millis(now_ms.saturating_sub(*at_ms).max(0).unsigned_abs());
+    format!("{chore} {} ago", duration(Duration::from_secs(ago.as_secs())))
 }
 
 /// What the status means for the caller.
@@ -84,8 +97,6 @@ pub fn exit_of(status: &JobStatus) -> Exit {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::change::{SourceIdentity, TableId};
 
@@ -100,6 +111,7 @@ mod tests {
             commit_time_us: None,
             lag: Some(Duration::from_secs(75)),
             progress,
+            upkeep: [("compact".to_string(), 1_767_225_540_000), ("vacuum".to_string(), 1_767_225_000_000)].into(),
         };
         JobStatus {
             job: "shop".into(),
@@ -108,6 +120,7 @@ mod tests {
             sequence: 4,
             position: Some("bin.000003:77".into()),
             commit_time_us: Some(1_767_225_600_000_000),
+            now_us: 1_767_225_600_000_000,
             lag: Some(Duration::from_secs(75)),
             tables: tables.into_iter().map(table).collect(),
         }
@@ -121,10 +134,10 @@ mod tests {
             render(&status),
             "job         shop\nlake        file:///lake/\nsource      mysql:1\nposition    bin.000003:77\n\
              committed   2026-01-01T00:00:00Z\nlag         1m 15s\n\n\
-             TABLE        VERSION       ROWS  FILES     SIZE  POSITION          LAG  STATE\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  following\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  taken out: DROP COLUMN\n\
-             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  loading, 5,000 rows so far\n"
+             TABLE        VERSION       ROWS  FILES     SIZE  POSITION          LAG  UPKEEP             STATE\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  compact 1m 0s ago  following\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  compact 1m 0s ago  taken out: DROP COLUMN\n\
+             shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  compact 1m 0s ago  loading, 5,000 rows so far\n"
         );
         assert_eq!(exit_of(&status), Exit::TableStopped);
     }

@@ -17,8 +17,8 @@ use parquet::schema::types::ColumnPath;
 use roaring::RoaringTreemap;
 use uuid::Uuid;
 
-use super::partition::PartitionValues;
-use super::{LakeError, stats};
+use super::partition::{self, PartitionValues};
+use super::{LakeError, files, stats};
 use crate::change::TableId;
 use crate::failpoint;
 
@@ -58,6 +58,8 @@ const PAGE_BYTES: usize = 128 << 10;
 const DICTIONARY_BYTES: usize = 128 << 10;
 /// How many of the keys that a row group lacks its Bloom filter lets through: at one in a hundred it takes ten bits a key.
 const FILTER_FALSE_RATE: f64 = 0.01;
+/// How the names of data files start.
+const DATA_PREFIX: &str = "part";
 /// One part of an upload; smaller files go in one request.
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 
@@ -83,7 +85,7 @@ pub(super) struct DataWriter {
     key: Vec<String>,
     layout: Layout,
     partition: PartitionValues,
-    /// How the paths of the files start.
+    /// How the paths of the files start, behind the folder of their partition if they are data files.
     prefix: &'static str,
     open: Option<OpenFile>,
     done: NewFiles,
@@ -129,7 +131,7 @@ impl DataWriter {
     ) -> Self {
         let partition = PartitionValues::new();
         let (done, numbers) = (NewFiles::default(), RoaringTreemap::new());
-        Self { table, store, schema, key, layout, partition, prefix: "part", open: None, done, numbers }
+        Self { table, store, schema, key, layout, partition, prefix: DATA_PREFIX, open: None, done, numbers }
     }
 
     /// The same for files with these partition values.
@@ -175,7 +177,9 @@ impl DataWriter {
     }
 
     fn open_file(&self) -> Result<OpenFile, LakeError> {
-        let path = Path::from(format!("{}-{:05}-{}.zstd.parquet", self.prefix, self.done.adds.len(), Uuid::new_v4()));
+        let folder = if self.prefix == DATA_PREFIX { partition::folder(&self.partition) } else { String::new() };
+        let name = format!("{}-{:05}-{}.zstd.parquet", self.prefix, self.done.adds.len(), Uuid::new_v4());
+        let path = files::object_path(&(folder + &name));
         let failed = LakeError::parquet(&self.table, "start", path.as_ref());
         let upload = BufWriter::with_capacity(self.store.clone(), path.clone(), UPLOAD_PART_BYTES)
             .with_max_concurrency(UPLOAD_PARTS_AT_ONCE);
@@ -212,7 +216,7 @@ impl DataWriter {
 /// Deletes files that will never be part of the table; what cannot be deleted is left for a vacuum.
 pub(super) async fn abandon(store: &dyn ObjectStore, files: &NewFiles) {
     for add in &files.adds {
-        if let Err(error) = store.delete(&Path::from(add.path.as_str())).await {
+        if let Err(error) = store.delete(&files::object_path(&add.path)).await {
             tracing::debug!(path = %add.path, error = %error, "unused data file stays");
         }
     }

@@ -17,6 +17,7 @@ mod record;
 mod tests;
 
 use record::Record;
+pub use record::{LastDone, last_done};
 
 /// As many times the files that are folded at once do not wait for their hour.
 const URGENT_FACTOR: usize = 8;
@@ -292,12 +293,12 @@ impl Upkeep {
         }
     }
 
-    /// What [`Self::run`] would do first.
+    /// What [`Self::run`] would do, again and again.
     async fn look(&self, table: &mut LakeTable, chore: Chore, rules: &CompactRules) -> Option<ChoreReport> {
         let id = table.table().clone();
         match chore {
-            Chore::Compact => table.compaction_due(rules).map(|next| folded(&id, chore, next)),
-            Chore::Cluster => table.clustering_due(rules).map(|next| folded(&id, chore, next)),
+            Chore::Compact => all_folded(&id, chore, table.compactions_due(rules)),
+            Chore::Cluster => all_folded(&id, chore, table.clusterings_due(rules)),
             Chore::Checkpoint => Some(ChoreReport { files_after: 1, ..ChoreReport::new(&id, chore) }),
             Chore::Log | Chore::Vacuum => {
                 let found = self.sweep(table, chore, true).await;
@@ -335,6 +336,14 @@ impl Upkeep {
     fn now_ms(&self) -> i64 {
         self.clock.unix_us().div_euclid(1_000)
     }
+}
+
+/// `None` if there is nothing.
+fn all_folded(table: &TableId, chore: Chore, pieces: Vec<CompactReport>) -> Option<ChoreReport> {
+    pieces.into_iter().map(|piece| folded(table, chore, piece)).reduce(|mut all, piece| {
+        all.add(piece);
+        all
+    })
 }
 
 fn folded(table: &TableId, chore: Chore, done: CompactReport) -> ChoreReport {

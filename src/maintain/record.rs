@@ -25,7 +25,15 @@ pub(super) struct Record {
 /// Times in milliseconds since 1970-01-01 UTC, by `database.table` and the name of the chore.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Tables {
-    tables: BTreeMap<String, BTreeMap<String, i64>>,
+    tables: BTreeMap<String, LastDone>,
+}
+
+/// When each chore was last done on a table, in milliseconds since 1970-01-01 UTC, by the chore's name.
+pub type LastDone = BTreeMap<String, i64>;
+
+/// When which upkeep of each table of a job was done last, by `database.table`. What cannot be read was never done.
+pub async fn last_done(store: Arc<dyn ObjectStore>, job: &str) -> BTreeMap<String, LastDone> {
+    Record::load(store, job).await.tables.tables
 }
 
 impl Record {

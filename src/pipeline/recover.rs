@@ -116,12 +116,18 @@ impl Session<'_> {
 
     /// A split counts as done only if its table says so.
     async fn revert_lost_splits(&mut self) -> Result<(), PipelineError> {
-        let mut lost = Vec::new();
+        let (mut lost, mut faults) = (Vec::new(), Vec::new());
         for split in self.state.last_splits.clone() {
-            if !self.has_split(&split).await? {
-                lost.push(split);
+            if self.is_stopped(&split.table) {
+                continue;
+            }
+            match self.has_split(&split).await {
+                Ok(true) => {}
+                Ok(false) => lost.push(split),
+                Err(error) => faults.push((split.table.clone(), error.into_table_fault(&split.table)?)),
             }
         }
+        self.stop_tables(faults).await?;
         if !lost.is_empty() {
             self.state.revert_splits(&lost);
             // At once: later splits would take the place of these as the last that may be missing.

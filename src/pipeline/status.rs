@@ -9,6 +9,7 @@ use crate::change::{ResumePoint, SourceIdentity, TableId};
 use crate::clock::Clock;
 use crate::config::Job;
 use crate::lake::{JobState, Lake, Ledger, LoadState, TableState};
+use crate::maintain::{self, LastDone};
 
 /// Where a job stands.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -23,6 +24,8 @@ pub struct JobStatus {
     pub commit_time_us: Option<i64>,
     /// Now, less that commit time. It grows while the source is idle.
     pub lag: Option<Duration>,
+    /// When this was asked, in microseconds since 1970-01-01 UTC.
+    pub now_us: i64,
     pub tables: Vec<TableStatus>,
 }
 
@@ -42,6 +45,8 @@ pub struct TableStatus {
     /// Now, less that commit time.
     pub lag: Option<Duration>,
     pub progress: TableProgress,
+    /// When which upkeep was done last.
+    pub upkeep: LastDone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -76,12 +81,16 @@ pub async fn status(job: &Job, lake: &Lake, clock: &dyn Clock) -> Result<JobStat
         position: None,
         commit_time_us: None,
         lag: None,
+        now_us: clock.unix_us(),
         tables: Vec::new(),
     };
     if let Some(state) = state {
         fill(&mut status, &state, clock.unix_us());
+        let mut upkeep = maintain::last_done(lake.store(), &job.name).await;
         for (table, table_state) in &state.tables {
-            status.tables.push(table_status(lake, &status, table, table_state).await?);
+            let upkeep = upkeep.remove(&table.to_string()).unwrap_or_default();
+            let table = table_status(lake, &status, table, table_state).await?;
+            status.tables.push(TableStatus { upkeep, ..table });
         }
     }
     Ok(status)
@@ -159,5 +168,6 @@ async fn table_status(
         commit_time_us: job.commit_time_us.filter(|_| stopped.is_none()),
         lag: job.lag.filter(|_| stopped.is_none()),
         progress,
+        upkeep: LastDone::new(),
     })
 }

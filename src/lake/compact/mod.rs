@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::apply::FileChanges;
 use super::commit::Attempt;
-use super::files::FileEntry;
+use super::files::{FileEntry, FileMap};
 use super::write::{DataWriter, Layout, NewFiles};
 use super::{CommitTag, LakeError, LakeTable};
 use crate::failpoint;
@@ -63,6 +63,16 @@ enum Folded {
     Stale,
 }
 
+/// One group after the other, each without the files of those before.
+fn due(files: &FileMap, next: impl Fn(&FileMap) -> Option<Group>) -> Vec<CompactReport> {
+    let (mut files, mut due) = (files.clone(), Vec::new());
+    while let Some(group) = next(&files).filter(|group| !group.files.is_empty()) {
+        group.files.iter().for_each(|file| drop(files.remove(&file.add.path)));
+        due.push(CompactReport::before(&group));
+    }
+    due
+}
+
 impl LakeTable {
     /// Folds one group of files, in one commit; `None` if nothing is to be done, or if others changed the files
     /// again and again. A table with `cluster_by` gets rows in the order of a curve through those columns, every other
@@ -75,9 +85,9 @@ impl LakeTable {
         self.fold(rules, |table| rules.next(&table.files)).await
     }
 
-    /// What [`Self::compact`] would read next.
-    pub fn compaction_due(&self, rules: &CompactRules) -> Option<CompactReport> {
-        rules.next(&self.files).map(|group| CompactReport::before(&group))
+    /// What [`Self::compact`] would read, piece by piece; what it would read again of what it had written is not among it.
+    pub fn compactions_due(&self, rules: &CompactRules) -> Vec<CompactReport> {
+        due(&self.files, |files| rules.next(files))
     }
 
     /// The largest number of small files that could be folded with each other.
@@ -88,22 +98,22 @@ impl LakeTable {
     /// Brings files whose rows are not clustered by the present `cluster_by` into that order, one group in one commit;
     /// `None` if there are none. Errors as with [`Self::compact`].
     pub async fn cluster(&mut self, rules: &CompactRules) -> Result<Option<CompactReport>, LakeError> {
-        self.fold(rules, |table| table.unclustered(rules)).await
+        self.fold(rules, |table| table.unclustered(&table.files, rules)).await
     }
 
-    /// What [`Self::cluster`] would read next.
-    pub fn clustering_due(&self, rules: &CompactRules) -> Option<CompactReport> {
-        self.unclustered(rules).map(|group| CompactReport::before(&group))
+    /// What [`Self::cluster`] would read, piece by piece.
+    pub fn clusterings_due(&self, rules: &CompactRules) -> Vec<CompactReport> {
+        due(&self.files, |files| self.unclustered(files, rules))
     }
 
-    fn unclustered(&self, rules: &CompactRules) -> Option<Group> {
+    fn unclustered(&self, files: &FileMap, rules: &CompactRules) -> Option<Group> {
         let columns = self.curve_columns();
         let wanted = curve_tag(&columns)?;
         let is_due = |file: &FileEntry| {
             let tags = file.add.tags.as_ref();
             tags.and_then(|tags| tags.get(CURVE_TAG)?.as_deref()) != Some(wanted.as_str())
         };
-        rules.all_of(&self.files, is_due)
+        rules.all_of(files, is_due)
     }
 
     /// The columns of `cluster_by` that the table has.

@@ -1,8 +1,8 @@
 //! How a table is divided by the values of columns ("Partition Values" and "Partition Value Serialization" of the
 //! Delta protocol).
 //!
-//! Data files leave the partition columns out, and lie flat in the table's folder: only `partitionValues` of the log says
-//! which partition a file belongs to, so no value is ever part of a path.
+//! Data files leave the partition columns out: `partitionValues` of the log says which partition a file belongs to. The folder
+//! that it lies in says so too, for readers that look there (folder.rs), and is never read here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use crate::change::TableId;
 use crate::config::{DatePart, PartitionBy};
 use crate::schema::TableSchema;
 
+mod folder;
 mod spill;
 mod value;
 mod writer;
 
+pub(super) use folder::folder;
 pub(super) use writer::PartitionedWriter;
 
 /// The values of a file's partition columns as the log has them, by column name.

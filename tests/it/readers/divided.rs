@@ -179,8 +179,8 @@ pub fn replayed(feed: Content) -> Content {
     Content::new("the feed", columns, &["id".to_string()], rows.into_values().collect())
 }
 
-async fn check(engine: &Engine) -> (TempJob, String) {
-    let server = Server::shared(Flavor::Mysql);
+/// Divided tables after some changes.
+async fn changed(server: &Server) -> (TempJob, String) {
     let database = server.new_database("divided").await;
     create(server, &database).await;
     let job = TempJob::live(server, &[&format!("{database}.*")], TABLES);
@@ -189,6 +189,12 @@ async fn check(engine: &Engine) -> (TempJob, String) {
         change(server, &database, round).await;
         job.run().expect_code(0);
     }
+    (job, database)
+}
+
+async fn check(engine: &Engine) -> (TempJob, String) {
+    let server = Server::shared(Flavor::Mysql);
+    let (job, database) = changed(server).await;
     let lake = job.lake();
     compare(engine, server, &database, &lake).await;
     compare_pruned(engine, server, &database, &lake).await;
@@ -198,6 +204,16 @@ async fn check(engine: &Engine) -> (TempJob, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn duckdb_reads_divided_tables_and_those_without_deletion_vectors() {
     check(&Engine::duckdb()).await;
+}
+
+/// `scan_delta` takes the values of partition columns from paths.
+#[tokio::test(flavor = "multi_thread")]
+async fn polars_reads_divided_tables_without_deletion_vectors() {
+    let server = Server::shared(Flavor::Mysql);
+    let (job, database) = changed(server).await;
+    let asked = (job.lake().table_folder(&database, "born"), None, vec!["id".to_string()]);
+    let found = Engine::polars_scan_delta().read(&[asked]).remove(0);
+    assert_same("born by scan_delta", &found, &expected(server, &database, "born").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,7 +71,6 @@ async fn each_reader_gives_the_rows_of_alluvium_in_every_state_of_a_table() {
     let copied: Vec<Content> = COPIED.iter().map(|table| own[place(table)].clone()).collect();
     let engine = Engine::pyarrow();
     compare(&engine, &COPIED, &engine.read(&COPIED.map(|table| ask(&lake, &database, table))), &copied);
-    compare_without_partitions(&ask(&lake, &database, "divided"), &own[place("divided")]);
     let feeds = FED.map(|table| ask(&lake, &database, table));
     let (by_spark, by_deltalake) = (Engine::spark().read_changes(&feeds), Engine::deltalake().read_changes(&feeds));
     compare(&Engine::deltalake(), &FED, &by_deltalake, &by_spark);
@@ -89,17 +88,6 @@ fn compare(engine: &Engine, tables: &[&str], found: &[Content], wanted: &[Conten
         assert!(!wanted.rows.is_empty(), "{table} is empty");
         assert_same(&format!("{table} by {}", engine.argument), found, wanted);
     }
-}
-
-/// Polars' own scan gives null for partition columns, for it takes them from the paths of files.
-fn compare_without_partitions(asked: &Asked, own: &Content) {
-    let mut wanted = own.clone();
-    for column in ["region", "created_month"] {
-        let index = wanted.columns.iter().position(|name| name == column).unwrap();
-        wanted.rows.values_mut().for_each(|row| row[index] = None);
-    }
-    let engine = Engine::polars_scan_delta();
-    compare(&engine, &["divided"], &engine.read(std::slice::from_ref(asked)), &[wanted]);
 }
 
 /// Runs the job again and again while the tables change, with the upkeep that makes the states.

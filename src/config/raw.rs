@@ -101,7 +101,7 @@ mapping! {
         query_time: Period => default "5m",
         /// No query is begun while the server's `Threads_running` is above this: a number, or `off`.
         threads_running: ValueOrOff<u64> => default "100",
-        /// No query is begun while the server, where it is a replica itself, is further behind its own source: a number with s, m or h, or `off`.
+        /// No query is begun while the server, where it is a replica itself, is further behind its own source: a number with s, m or h, or `off`. MariaDB shows it to those with the privilege SLAVE MONITOR.
         replica_lag: ValueOrOff<Period> => default "off",
     }
     later []

@@ -95,7 +95,11 @@ impl Session<'_> {
 
     /// Loads the next splits of tables that are not loaded yet, and applies them with the changes around them.
     pub(super) async fn load_wave(&mut self, reader: &mut Reader) -> Result<Progress, PipelineError> {
-        let Some(mut wave) = self.next_wave(reader).await? else { return Ok(Progress::Ended) };
+        let mut wave = match self.next_wave(reader).await {
+            Ok(Some(wave)) => wave,
+            Ok(None) => return Ok(Progress::Ended),
+            Err(error) => return self.read_up_to_now(reader, error).await,
+        };
         self.loads.learn(&wave);
         self.stop_keyless(&mut wave).await?;
         self.skip_stopped(reader);
@@ -120,6 +124,16 @@ impl Session<'_> {
                 self.pass(reader, &high).await
             }
         }
+    }
+
+    /// Meets a failure to read rows: the table may have changed, and only the log can tell. Then its change is followed
+    /// first, and the rows are tried again; the error comes back for whoever decides on that.
+    async fn read_up_to_now(&mut self, reader: &mut Reader, error: PipelineError) -> Result<Progress, PipelineError> {
+        if error.is_transient() {
+            let now = self.environment.source.head().await?;
+            self.pass(reader, &now.position).await?;
+        }
+        Err(error)
     }
 
     /// The wave that was read ahead, or one read now. `None` if the run is to stop.

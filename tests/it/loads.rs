@@ -83,6 +83,31 @@ async fn a_load_that_is_stopped_goes_on_with_the_splits_that_are_left() {
 }
 
 #[tokio::test]
+async fn a_table_that_changes_while_it_is_loaded_is_followed_or_taken_out() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("changes").await;
+        for (table, change, code) in [("grows", "ADD COLUMN w INT DEFAULT 7", 0), ("shrinks", "DROP COLUMN v", 3)] {
+            let name = format!("{database}.{table}");
+            let create = format!("CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(40), u INT)");
+            let insert = format!("INSERT INTO {name} (id, v) VALUES {}", rows(1, 1, 3000));
+            server.exec_all(&[&create, &insert]).await;
+            let source = TempJob::live_source(server, READER, &[&name]);
+            let job = TempJob::new(&format!("{source}  snapshot: {{ split_rows: 100 }}\n"), SMALL);
+            let killed = job.spawn(&["run"], &[("ALLUVIUM_FAILPOINT", "commit.before:3")]).wait();
+            assert!(!killed.status.success(), "{killed:?}");
+            server
+                .exec_all(&[&format!("ALTER TABLE {name} {change}"), &format!("DELETE FROM {name} WHERE id < 9")])
+                .await;
+            job.run().expect_code(code);
+            if code == 0 {
+                assert_equal(server, &job, database, table).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn rows_of_a_condition_are_loaded_again_while_their_table_is_followed() {
     for flavor in Flavor::ALL {
         let server = Server::shared(flavor);
@@ -149,15 +174,17 @@ async fn a_query_that_takes_too_long_ends_where_it_has_come_to() {
     for flavor in Flavor::ALL {
         let server = Server::own(flavor, &["--max-allowed-packet=64M"]);
         let database = &server.new_database("slow").await;
-        // Reading a row takes some milliseconds.
-        let slow = "v VARCHAR(99) AS (REPEAT(SHA2(REPEAT(w, 2000000), 512), 1)) VIRTUAL";
+        // Reading a row takes some milliseconds; all of them take longer than a second.
+        let slow = "v VARCHAR(99) AS (REPEAT(SHA2(REPEAT(w, 200000), 512), 1)) VIRTUAL";
         let create =
             format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, w VARCHAR(40), {})", slow.replace("99", "200"));
-        let insert = format!("INSERT INTO {database}.t (id, w) VALUES {}", rows(1, 1, 300));
+        let insert = format!("INSERT INTO {database}.t (id, w) VALUES {}", rows(1, 1, 900));
         server.exec_all(&[&create, &insert]).await;
-        let job = job(&server, database, "{ split_rows: 300, query_time: 1s, readers: 2 }");
+        let job = job(&server, database, "{ split_rows: 900, query_time: 1s, readers: 2 }");
         let outcome = job.verb(&["run", "--json"]).expect_code(0);
-        assert_eq!(loaded(&outcome, "t"), 300, "{flavor:?}");
+        assert_eq!(loaded(&outcome, "t"), 900, "{flavor:?}");
+        let told: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert!(told["batches"].as_u64() > Some(1), "{flavor:?}: no query was too long");
         assert_equal(&server, &job, database, "t").await;
     }
 }
@@ -170,6 +197,10 @@ async fn a_load_waits_for_a_source_that_is_busy() {
         let create = format!("CREATE TABLE {database}.t (id INT PRIMARY KEY)");
         server.exec_all(&[&create, &format!("INSERT INTO {database}.t VALUES (1)")]).await;
         let job = job(&server, database, "{ threads_running: 6, replica_lag: 1h }");
+        if flavor == Flavor::Mariadb {
+            job.run().expect_code(2).expect_stderr(&["SLAVE MONITOR", "replica_lag"]);
+            server.exec(format!("GRANT SLAVE MONITOR ON *.* TO '{READER}'@'%'")).await;
+        }
         let sleepers = (0..8).map(|_| server.query("SELECT SLEEP(6)"));
         let busy = futures::future::join_all(sleepers);
         let started = Instant::now();

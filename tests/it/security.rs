@@ -256,10 +256,8 @@ async fn no_output_holds_a_secret_whatever_goes_wrong() {
     let in_url = good
         .replace(&url, &format!("\"mysql://canary:${{CANARY}}@127.0.0.1:{port}\""))
         .replace("  password: { env: ALLUVIUM_TEST_PASSWORD }\n", "");
-    let s3 = format!(
-        "lake:\n  path: s3://bucket/x\n  options: {{ aws_access_key_id: k, aws_secret_access_key: \"${{CANARY}}\", \
-         aws_endpoint: \"http://127.0.0.1:1\", aws_allow_http: \"true\", aws_region: x }}\n"
-    );
+    let s3 = "lake:\n  path: s3://bucket/x\n  options: { aws_access_key_id: k, aws_secret_access_key: \"${CANARY}\", \
+         aws_endpoint: \"http://127.0.0.1:1\", aws_allow_http: \"true\", aws_region: x }\n";
     let jobs = [
         with(&good, local),
         with(&in_url, local),
@@ -272,7 +270,7 @@ async fn no_output_holds_a_secret_whatever_goes_wrong() {
         with(&replaced(&url, &format!("mysql://canary:{CANARY}@127.0.0.1:{port}")), local),
         with(&replaced("{ env: ALLUVIUM_TEST_PASSWORD }", CANARY), local),
         with(&replaced(&url, &format!("\"mysql://canary:${{CANARY}}@127.0.0.1:{port}?x=1\"")), local),
-        with(&good, &s3),
+        with(&good, s3),
     ];
     let init = format!("mysql://canary:{CANARY}@127.0.0.1:{port}");
     let verbs: [&[&str]; 8] = [

@@ -82,13 +82,11 @@ impl Server {
             keeper: Mutex::new(None),
         };
         server.start();
-        // Tests call this from within a runtime and from without.
-        std::thread::scope(|scope| scope.spawn(|| block_on(server.create_reader_account())).join()).unwrap();
         server
     }
 
     async fn create_reader_account(&self) {
-        let create = format!("CREATE USER '{READER}'@'%' IDENTIFIED BY '{PASSWORD}'");
+        let create = format!("CREATE USER IF NOT EXISTS '{READER}'@'%' IDENTIFIED BY '{PASSWORD}'");
         let grants = readme_grants();
         let statements = ["SET sql_log_bin = 0".to_string(), create].into_iter().chain(grants).collect::<Vec<_>>();
         self.exec_all(&statements.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -99,6 +97,8 @@ impl Server {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/servers/{}.sh", self.flavor.name()));
         let keeper = start_keeper(&script, &self.folder, self.port, &self.options);
         *self.keeper.lock().unwrap() = Some(keeper);
+        // Tests call this from within a runtime and from without.
+        std::thread::scope(|scope| scope.spawn(|| block_on(self.create_reader_account())).join()).unwrap();
     }
 
     /// Asks it to stop and waits until it has.

@@ -7,8 +7,8 @@ use mysql_async::{Row, Value};
 
 use super::connection::{Session, failure};
 use crate::config::SnapshotConfig;
-use crate::source::SourceError;
 use crate::source::mysql::binlog::Flavor;
+use crate::source::{SourceError, SourceErrorKind};
 
 /// Between two looks at a busy server.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -47,9 +47,26 @@ async fn replica_lag(session: &mut Session) -> Result<Option<Duration>, SourceEr
         Flavor::MySql => "SHOW REPLICA STATUS",
         Flavor::MariaDb => "SHOW ALL SLAVES STATUS",
     };
-    let rows: Vec<Row> =
-        session.conn.query(statement).await.map_err(|error| failure(&session.endpoint, statement, error))?;
+    let rows: Vec<Row> = session.conn.query(statement).await.map_err(|error| match error {
+        // ER_SPECIFIC_ACCESS_DENIED_ERROR
+        mysql_async::Error::Server(server) if server.code == 1227 => may_not_see_lag(session, &server.message),
+        error => failure(&session.endpoint, statement, error),
+    })?;
     Ok(rows.iter().filter_map(seconds_behind).max().map(Duration::from_secs))
+}
+
+/// MySQL shows the lag to whoever may read the log; MariaDB has a privilege of its own for it.
+fn may_not_see_lag(session: &Session, reason: &str) -> SourceError {
+    let privilege = match session.flavor {
+        Flavor::MySql => "REPLICATION CLIENT",
+        Flavor::MariaDb => "SLAVE MONITOR",
+    };
+    let message = format!(
+        "{} may not see the server's lag, for which source.snapshot.replica_lag has a limit: {reason}; run as an \
+         administrator: GRANT {privilege} ON *.* TO the user, or write replica_lag: off",
+        session.endpoint
+    );
+    SourceError::new(SourceErrorKind::Misconfigured, message)
 }
 
 fn seconds_behind(row: &Row) -> Option<u64> {

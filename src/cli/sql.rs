@@ -1,5 +1,7 @@
 //! `alluvium sql`: a query over the job's tables.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 
 use super::output::{complain, print_json};
@@ -12,7 +14,11 @@ use crate::query::{self, MomentAsOf, QueryError, QueryLimits, output};
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
     /// The query, for example "select * from orders version as of 12".
-    pub query: String,
+    #[arg(required_unless_present = "file")]
+    pub query: Option<String>,
+    /// Take the query from this file; - is the standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "query")]
+    pub file: Option<PathBuf>,
     /// How the rows are printed; --json means json.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -62,10 +68,17 @@ async fn answer(
             complain(&format!("as of {point}"));
         }
     }
-    let (_, rows) = session.sql(&args.query).await?;
+    let (_, rows) = session.sql(&query_of(args)?).await?;
     let mut out = std::io::BufWriter::new(std::io::stdout());
     output::write(rows, format, &mut out).await?;
     Ok(())
+}
+
+fn query_of(args: &SqlArgs) -> Result<String, QueryError> {
+    let Some(file) = &args.file else { return Ok(args.query.clone().unwrap_or_default()) };
+    let is_stdin = file.as_os_str() == "-";
+    let text = if is_stdin { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    text.map_err(|source| QueryError::QueryFile { file: file.display().to_string(), source })
 }
 
 /// The moment of the source that is asked for.

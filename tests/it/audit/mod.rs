@@ -3,6 +3,7 @@
 mod bank;
 mod changes;
 mod points;
+mod queries;
 mod rows;
 
 use arrow::array::RecordBatch;
@@ -12,7 +13,7 @@ use alluvium::change::TableId;
 use alluvium::config::LakeConfig;
 use alluvium::query::{MomentAsOf, PointRead, QueryError, QueryLimits, Session};
 
-use crate::harness::{Content, TempJob, content_of};
+use crate::harness::{Content, TempJob, canonical_rows, content_of};
 
 const MEMORY_BYTES: usize = 256 << 20;
 
@@ -29,6 +30,14 @@ pub async fn content(session: &Session, sql: &str, key: &[String]) -> Content {
     let (_, stream) = session.sql(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     content_of(sql, &batches, key)
+}
+
+/// The rows of a query in canonical text and in their order, without a column.
+pub async fn ordered(session: &Session, sql: &str, without: &str) -> Vec<Vec<Option<String>>> {
+    let (schema, stream) = session.sql(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let keep: Vec<usize> = (0..schema.fields().len()).filter(|index| schema.field(*index).name() != without).collect();
+    let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    batches.iter().flat_map(|batch| canonical_rows(&batch.project(&keep).unwrap())).collect()
 }
 
 /// All rows of a query, each value as text; `None` is null.

@@ -109,7 +109,7 @@ fn parse_commit(version: u64, text: &str) -> Commit {
     }
 }
 
-fn canonical_rows(batch: &RecordBatch) -> Vec<Vec<Option<String>>> {
+pub fn canonical_rows(batch: &RecordBatch) -> Vec<Vec<Option<String>>> {
     let columns: Vec<Vec<Option<String>>> = batch.columns().iter().map(canonical_column).collect();
     (0..batch.num_rows()).map(|row| columns.iter().map(|column| column[row].clone()).collect()).collect()
 }

@@ -15,7 +15,7 @@ mod source;
 
 pub use content::{Content, assert_same};
 pub use job::{BUSY_UPKEEP, Outcome, SMALL_BATCHES, TempJob};
-pub use lake::{Commit, LakeReader, content_of};
+pub use lake::{Commit, LakeReader, canonical_rows, content_of};
 pub use server::{Flavor, PASSWORD, READER, Server};
 pub use service::Service;
 pub use source::{server_position, source_content};

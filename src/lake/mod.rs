@@ -19,6 +19,7 @@ mod files;
 mod ledger;
 mod locate;
 mod log;
+mod old_values;
 mod partition;
 mod rewrite;
 mod scan;

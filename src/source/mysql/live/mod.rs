@@ -20,6 +20,7 @@ mod log;
 mod requirements;
 mod split;
 mod stream;
+mod xa;
 
 pub use requirements::{Finding, Severity};
 
@@ -182,6 +183,9 @@ impl Source for MysqlSource {
             Some((since, session)) if since.elapsed() < IDLE_MAX => session,
             _ => self.open().await?,
         };
+        if after.is_none() {
+            xa::wait_for_prepared(&mut session).await?;
+        }
         let low = self.low(&mut session).await?;
         let split = split::read(&mut session, schema, after, rows_max, low, &self.given_out).await?;
         *self.idle.lock().await = Some((Instant::now(), session));

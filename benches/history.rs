@@ -38,7 +38,7 @@ const REPEATS: usize = 5;
 /// Versions that are read for comparison.
 const SAMPLES: u64 = 8;
 /// What the job file's defaults come to; folded where a job must not wait any longer.
-const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20 };
+const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
 const FOLD_EVERY: i64 = 64;
 const JOB: &str = "bench";
 const QUERY: &str = "SELECT status, count(*), sum(amount), max(note) FROM orders GROUP BY status";

@@ -22,7 +22,7 @@ pub async fn upsert(
         position: SourcePosition { order: (0, 0), text: String::new() },
     };
     let operations = vec![operation; rows.num_rows()];
-    let changes = ChangeBatch { schema: schema.clone(), rows, operations, transactions: vec![span] };
+    let changes = ChangeBatch { schema: schema.clone(), rows, operations, gaps: None, transactions: vec![span] };
     let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
     let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
     let outcome = table.apply(keyed, &tag).await.unwrap();

@@ -35,10 +35,27 @@ pub enum BatchError {
     },
     #[error("the spill file in {} does not hold what was written to it: {what}; check the disk", directory.display())]
     Corrupt { directory: PathBuf, what: String },
+    #[error("changes of parts of a JSON document of {table} do not fit the document: {what}; load the table again")]
+    Patch { table: TableId, what: String },
+    #[error(
+        "rows of {table} whose key changed in one batch take more than {bytes_max} bytes of memory, for their log has \
+         only some of their columns: give run.memory more, or SET GLOBAL binlog_row_image = FULL"
+    )]
+    Moved { table: TableId, bytes_max: usize },
     #[error("cannot rearrange the columns of {table}")]
     Columns {
         table: TableId,
         #[source]
         source: ArrowError,
     },
+}
+
+impl BatchError {
+    /// The table that alone has the fault, where reading again does not help and no other table suffers from it.
+    pub fn table_at_fault(&self) -> Option<&TableId> {
+        match self {
+            Self::Patch { table, .. } | Self::Moved { table, .. } => Some(table),
+            _ => None,
+        }
+    }
 }

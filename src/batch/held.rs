@@ -9,7 +9,7 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 
 use super::BatchError;
-use crate::change::Operation;
+use crate::change::{Gaps, Operation};
 use crate::schema::TableSchema;
 
 /// What sorting a row costs beside its columns: its encoded key (9 bytes of an integer, some more of a text),
@@ -29,6 +29,7 @@ const SMALL_BYTES: usize = 64 << 10;
 pub(super) struct HeldRows {
     pub rows: RecordBatch,
     pub operations: Vec<Operation>,
+    pub gaps: Option<Gaps>,
     /// The sequence number of the first row; those of the others follow it one by one.
     pub first_sequence: u64,
     pub bytes: usize,
@@ -37,10 +38,16 @@ pub(super) struct HeldRows {
 impl HeldRows {
     /// Takes over `rows`. Columns that are a small part of larger buffers are copied out of them, so that the
     /// bytes counted are the bytes that dropping these rows gives back.
-    pub fn new(rows: RecordBatch, operations: Vec<Operation>, first_sequence: u64) -> Result<Self, ArrowError> {
+    pub fn new(
+        rows: RecordBatch,
+        operations: Vec<Operation>,
+        gaps: Option<Gaps>,
+        first_sequence: u64,
+    ) -> Result<Self, ArrowError> {
         let rows = compacted(rows)?;
-        let bytes = rows.get_array_memory_size() + operations.len() * (1 + SORT_BYTES_PER_ROW);
-        Ok(Self { rows, operations, first_sequence, bytes })
+        let gaps_bytes = gaps.as_ref().map_or(0, |gaps| gaps.bytes().len());
+        let bytes = rows.get_array_memory_size() + gaps_bytes + operations.len() * (1 + SORT_BYTES_PER_ROW);
+        Ok(Self { rows, operations, gaps, first_sequence, bytes })
     }
 
     pub fn is_small(&self) -> bool {
@@ -52,7 +59,21 @@ impl HeldRows {
         let schema = parts[0].rows.schema();
         let rows = concat_batches(&schema, parts.iter().map(|part| &part.rows))?;
         let operations = parts.iter().flat_map(|part| part.operations.iter().copied()).collect();
-        Self::new(rows, operations, parts[0].first_sequence)
+        Self::new(rows, operations, Self::concat_gaps(parts), parts[0].first_sequence)
+    }
+
+    fn concat_gaps(parts: &[Self]) -> Option<Gaps> {
+        let columns = parts.first()?.rows.num_columns();
+        let (mut all, mut rows) = (Gaps::new(columns), 0);
+        for part in parts {
+            if let Some(gaps) = &part.gaps {
+                all.pad_to(rows);
+                (0..gaps.len()).for_each(|row| all.push(&gaps.get(row)));
+            }
+            rows += part.operations.len();
+        }
+        all.pad_to(rows);
+        all.slice(0, rows)
     }
 }
 

@@ -6,17 +6,22 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::row::{RowConverter, Rows};
 
 use super::BatchError;
+use super::combine::{self, Older, Part};
 use super::key::encode_keys;
 use super::merge::Merge;
+use super::moved::{MovedFrom, MovedRows};
 use super::sorted::{Block, BlockLimits, SortedRows};
 use super::spill::SpillDir;
 use super::table::PendingTable;
-use crate::change::{ChangeBatch, Operation};
+use crate::change::{ChangeBatch, Gaps, Moved, Operation};
 use crate::schema::TableSchema;
 
 /// A slice is what the reader of keyed changes holds at once: large enough that work for each slice does not
 /// count, small beside any sensible memory limit. One row may be larger.
 const SLICE: BlockLimits = BlockLimits { rows_max: 65_536, bytes_max: 16 << 20 };
+
+/// Memory that rows may take which moved within batches that are given as a whole: those are in memory already.
+const GIVEN_BYTES_MAX: usize = 256 << 20;
 
 /// Unique keys in key order: an iterator of slices. Reading may read from the local disk: not for an async
 /// worker thread.
@@ -25,8 +30,13 @@ pub struct KeyedChanges {
     pub schema: Arc<TableSchema>,
     /// All rows that the table had before are to go first.
     pub truncate: bool,
+    /// The table may lack rows whose old values are needed: they are still to be loaded, and come whole then. Such
+    /// rows are left out; otherwise they are a fault.
+    pub while_loading: bool,
     pub(super) converter: RowConverter,
     pub(super) rows: KeyedRows,
+    /// Where rows moved to other keys without all of their columns.
+    pub(super) moved: Option<MovedRows>,
 }
 
 /// Where the slices come from.
@@ -47,6 +57,10 @@ pub struct KeyedSlice {
     pub deleted: BooleanArray,
     /// The encoded keys of `rows`, as of [`key_converter`](super::key_converter).
     pub keys: Rows,
+    /// Of each row the columns whose values are still those that the table has; `None` where all rows are whole.
+    pub gaps: Option<Gaps>,
+    /// Rows with gaps that the table has under another key.
+    pub moved_from: Option<MovedFrom>,
 }
 
 impl KeyedChanges {
@@ -59,21 +73,61 @@ impl KeyedChanges {
         }
         table.boundary();
         // Nothing held is ever spilled here, so the folder is never made.
-        table.close(SpillDir::new(std::env::temp_dir()), 0).into_keyed()
+        table.close(SpillDir::new(std::env::temp_dir()), GIVEN_BYTES_MAX).into_keyed()
+    }
+
+    /// The same with [`Self::while_loading`] set so.
+    #[must_use]
+    pub fn for_load(self, while_loading: bool) -> Self {
+        Self { while_loading, ..self }
     }
 
     /// The next slice, or `None` after the last. At most 65,536 rows or 16 MiB, at least one row.
     pub fn next_slice(&mut self) -> Result<Option<KeyedSlice>, BatchError> {
-        let block = match &mut self.rows {
-            KeyedRows::Sorted(sorted) => sorted.next_block(&self.schema, SLICE)?,
-            KeyedRows::Merged(merge) => merge.next_block(&self.schema, &self.converter, SLICE)?,
+        let Some(block) = self.next_block()? else { return Ok(None) };
+        let (block, moved_from) = match (&self.moved, self.without_history(block)?) {
+            (Some(moved), block) => moved.resolve(&self.schema, &self.converter, block)?,
+            (None, block) => (block, None),
         };
-        block.map(|block| self.slice(block)).transpose()
+        self.slice(block, moved_from).map(Some)
     }
 
-    fn slice(&self, block: Block) -> Result<KeyedSlice, BatchError> {
+    fn next_block(&mut self) -> Result<Option<Block>, BatchError> {
+        match &mut self.rows {
+            KeyedRows::Sorted(sorted) => sorted.next_block(&self.schema, SLICE),
+            KeyedRows::Merged(merge) => merge.next_block(&self.schema, &self.converter, SLICE),
+        }
+    }
+
+    /// Reads all once to find what rows were before they moved.
+    pub(super) fn note_moved(&mut self, bytes_max: usize) -> Result<(), BatchError> {
+        let Some(mut moved) = self.moved.take() else { return Ok(()) };
+        while let Some(block) = self.next_block()? {
+            moved.note(&self.schema, &self.converter, &block, bytes_max)?;
+        }
+        match &mut self.rows {
+            KeyedRows::Sorted(sorted) => sorted.rewind(),
+            KeyedRows::Merged(merge) => merge.rewind(&self.schema, &self.converter)?,
+        }
+        self.moved = Some(moved);
+        Ok(())
+    }
+
+    /// The last change of each key only.
+    fn without_history(&self, block: Block) -> Result<Block, BatchError> {
+        let is_away = |gaps: &Gaps| (0..gaps.len()).any(|row| gaps.get(row).moved() == Moved::Away);
+        if !block.gaps.as_ref().is_some_and(is_away) {
+            return Ok(block);
+        }
+        let keys = encode_keys(&self.converter, &self.schema, &block.rows)?;
+        let is_first = |row: &usize| *row == 0 || keys.row(*row) != keys.row(*row - 1);
+        let picks: Vec<_> = (0..keys.num_rows()).filter(is_first).map(|row| (0, row)).collect();
+        combine::block(&self.schema, &[Part::of(&block)], &picks, &Older::new())
+    }
+
+    fn slice(&self, block: Block, moved_from: Option<MovedFrom>) -> Result<KeyedSlice, BatchError> {
         let keys = encode_keys(&self.converter, &self.schema, &block.rows)?;
         let deleted = block.operations.iter().map(|operation| Some(*operation == Operation::Delete)).collect();
-        Ok(KeyedSlice { rows: block.rows, deleted, keys })
+        Ok(KeyedSlice { rows: block.rows, deleted, keys, gaps: block.gaps, moved_from })
     }
 }

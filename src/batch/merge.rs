@@ -1,12 +1,13 @@
 //! Several sorted runs as one, the last change of each key only.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::row::{RowConverter, Rows};
 
 use super::BatchError;
-use super::held::{RowWidths, gather, used_bytes};
+use super::combine::{self, Older, Part, Place, Walk};
+use super::held::{RowWidths, used_bytes};
 use super::key::encode_keys;
 use super::sorted::{Block, BlockLimits, SortedRows};
 use super::spill::Run;
@@ -36,6 +37,14 @@ impl Input {
         }
     }
 
+    /// Reads all rows once more.
+    fn rewind(&mut self) {
+        match self {
+            Self::Held(sorted, _) => sorted.rewind(),
+            Self::Spilled { next, .. } => *next = 0,
+        }
+    }
+
     fn is_dead(&self, sequence: u64) -> bool {
         matches!(self, Self::Spilled { run, .. } if run.is_dead(sequence))
     }
@@ -44,13 +53,19 @@ impl Input {
 /// A block that is being read, and the row it is at.
 #[derive(Debug)]
 struct Current {
-    block: Block,
+    block: Arc<Block>,
     keys: Rows,
     widths: RowWidths,
     bytes: usize,
     row: usize,
     /// The block's number among those that the slice being made takes rows from.
     slot: Option<usize>,
+}
+
+impl Current {
+    fn operation(&self) -> Operation {
+        self.block.operations[self.row]
+    }
 }
 
 #[derive(Debug)]
@@ -81,10 +96,9 @@ impl Cursor {
 /// The rows that the next slice is made of.
 #[derive(Debug, Default)]
 struct Picks {
-    batches: Vec<RecordBatch>,
-    rows: Vec<(usize, usize)>,
-    operations: Vec<Operation>,
-    sequences: Vec<u64>,
+    blocks: Vec<Arc<Block>>,
+    rows: Vec<combine::At>,
+    older: Older,
     bytes: usize,
     /// Bytes of blocks that are held for this slice alone, having been read to their end.
     retired_bytes: usize,
@@ -98,15 +112,19 @@ impl Picks {
                 || self.retired_bytes > limits.bytes_max)
     }
 
-    fn add(&mut self, current: &mut Current) {
+    fn add(&mut self, current: &mut Current, place: Place) {
+        if place == Place::Drop {
+            return;
+        }
         let slot = *current.slot.get_or_insert_with(|| {
-            self.batches.push(current.block.rows.clone());
-            self.batches.len() - 1
+            self.blocks.push(Arc::clone(&current.block));
+            self.blocks.len() - 1
         });
-        self.rows.push((slot, current.row));
-        self.operations.push(current.block.operations[current.row]);
-        self.sequences.push(current.block.sequences[current.row]);
         self.bytes += current.widths.of(current.row);
+        match self.rows.len().checked_sub(1).filter(|_| place == Place::Fill) {
+            Some(head) => self.older.entry(head).or_default().push((slot, current.row)),
+            None => self.rows.push((slot, current.row)),
+        }
     }
 }
 
@@ -118,20 +136,29 @@ pub(super) struct Merge {
     heap: Vec<usize>,
     /// The key that was taken last. Its older changes are skipped. Empty before the first, as no key is.
     last_key: Vec<u8>,
+    walk: Walk,
 }
 
 impl Merge {
     pub fn new(schema: &TableSchema, converter: &RowConverter, inputs: Vec<Input>) -> Result<Self, BatchError> {
         let cursors = inputs.into_iter().map(|input| Cursor { input, current: None }).collect::<Vec<_>>();
-        let heap = (0..cursors.len()).collect();
-        let mut merge = Self { cursors, heap, last_key: Vec::new() };
-        for number in 0..merge.cursors.len() {
-            merge.open_block(schema, converter, number)?;
-        }
-        for at in (0..merge.heap.len()).rev() {
-            merge.sift_down(at);
-        }
+        let mut merge = Self { cursors, heap: Vec::new(), last_key: Vec::new(), walk: Walk::default() };
+        merge.rewind(schema, converter)?;
         Ok(merge)
+    }
+
+    /// Reads all rows once more.
+    pub fn rewind(&mut self, schema: &TableSchema, converter: &RowConverter) -> Result<(), BatchError> {
+        self.last_key.clear();
+        self.heap = (0..self.cursors.len()).collect();
+        for number in 0..self.cursors.len() {
+            self.cursors[number].input.rewind();
+            self.open_block(schema, converter, number)?;
+        }
+        for at in (0..self.heap.len()).rev() {
+            self.sift_down(at);
+        }
+        Ok(())
     }
 
     /// The next rows, each key once, or `None` after the last.
@@ -150,22 +177,24 @@ impl Merge {
         while let Some(top) = self.heap.first().copied() {
             let Some(current) = &mut self.cursors[top].current else { break };
             let key = current.keys.row(current.row).data();
-            if self.last_key != key {
+            let is_new = self.last_key != key;
+            if is_new {
                 if picks.is_full(current.widths.of(current.row), limits) {
                     break;
                 }
                 self.last_key.clear();
                 self.last_key.extend_from_slice(key);
-                picks.add(current);
             }
+            let gap = current.block.gaps.as_ref().map(|gaps| gaps.get(current.row));
+            let place = self.walk.step(is_new, current.operation(), gap.as_ref());
+            picks.add(current, place);
             self.advance(schema, converter, top, &mut picks)?;
         }
         if picks.rows.is_empty() {
             return Ok(None);
         }
-        let batches: Vec<_> = picks.batches.iter().collect();
-        let rows = gather(schema, &batches, &picks.rows)?;
-        Ok(Some(Block { rows, operations: picks.operations, sequences: picks.sequences }))
+        let parts: Vec<_> = picks.blocks.iter().map(|block| Part::of(block)).collect();
+        combine::block(schema, &parts, &picks.rows, &picks.older).map(Some)
     }
 
     /// Moves the first cursor of the heap on by one living row.
@@ -197,6 +226,7 @@ impl Merge {
             let widths = RowWidths::new(&block.rows);
             let bytes = used_bytes(&block.rows)
                 .map_err(|source| BatchError::Columns { table: schema.table.clone(), source })?;
+            let block = Arc::new(block);
             let mut current = Current { block, keys, widths, bytes, row: 0, slot: None };
             if skip_dead(&cursor.input, &mut current) {
                 cursor.current = Some(current);

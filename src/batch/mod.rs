@@ -4,12 +4,14 @@
 //! at once, and [`KeyedChanges`] hands out one table's unique keys in key order, slice by slice. Rows beyond
 //! the memory limit go to a temporary file. Pure: no sockets, no object store, no clock but the age of a batch.
 
+mod combine;
 mod error;
 mod held;
 mod key;
 mod keyed;
 mod merge;
 mod micro;
+mod moved;
 mod sorted;
 mod spill;
 mod table;
@@ -21,5 +23,6 @@ pub use error::BatchError;
 pub use key::{NullKey, key_converter, null_key};
 pub use keyed::{KeyedChanges, KeyedSlice};
 pub use micro::{BatchLimits, ClosedBatch, MicroBatch};
+pub use moved::MovedFrom;
 pub use spill::SpillDir;
 pub use table::TableChanges;

@@ -1,12 +1,15 @@
 //! Rows in memory in the order of their keys, without moving them.
 
+use std::collections::{HashMap, HashSet};
+
 use arrow::array::RecordBatch;
 use arrow::row::{RowConverter, Rows};
 
 use super::BatchError;
-use super::held::{HeldRows, RowWidths, gather};
+use super::combine::{self, Older, Part, Place, Sequences, Walk};
+use super::held::{HeldRows, RowWidths};
 use super::key::key_columns;
-use crate::change::Operation;
+use crate::change::{Gaps, Operation};
 use crate::schema::TableSchema;
 
 /// Rows by ascending key and, within a key, descending sequence number.
@@ -15,6 +18,8 @@ pub(super) struct Block {
     pub rows: RecordBatch,
     pub operations: Vec<Operation>,
     pub sequences: Vec<u64>,
+    /// `None` where every row is whole.
+    pub gaps: Option<Gaps>,
 }
 
 /// How large a block or slice may be: it ends before the row that would pass a limit, but has at least one.
@@ -32,8 +37,18 @@ pub(super) struct SortedRows {
     /// The number of the first row of each of `held`.
     starts: Vec<u32>,
     /// Numbers of rows, by key, the later change first.
-    order: Vec<u32>,
+    order: Order,
     next: usize,
+}
+
+/// In which order rows are read.
+#[derive(Debug, Default)]
+struct Order {
+    rows: Vec<u32>,
+    /// By the number of a row, the numbers of older rows that fill its gaps.
+    older: HashMap<u32, Vec<u32>>,
+    /// Rows that say what a key was before its row moved away; they go with the row before them.
+    history: HashSet<u32>,
 }
 
 impl SortedRows {
@@ -57,36 +72,63 @@ impl SortedRows {
         let groups: Vec<u64> = held.iter().map(group).collect();
         let one_group = groups.windows(2).all(|pair| pair[0] == pair[1]);
         let group_of = |row: u32| groups[part_of(&starts, row)];
-        let order = last_of_each(&keys, |one, other| one_group || group_of(one) == group_of(other));
+        let gives_way = |one, other| one_group || group_of(one) == group_of(other);
+        let order = if held.iter().all(|part| part.gaps.is_none()) {
+            Order { rows: last_of_each(&keys, gives_way), ..Order::default() }
+        } else {
+            combined(&keys, &held, &starts, gives_way)
+        };
         drop(keys);
         let widths = held.iter().map(|part| RowWidths::new(&part.rows)).collect();
         Ok(Self { held, widths, starts, order, next: 0 })
     }
 
+    /// Reads all rows once more.
+    pub fn rewind(&mut self) {
+        self.next = 0;
+    }
+
+    /// The part of a row and its number in there.
+    fn at(&self, row: u32) -> combine::At {
+        let part = part_of(&self.starts, row);
+        (part, (row - self.starts[part]) as usize)
+    }
+
     /// The next rows, or `None` after the last.
     pub fn next_block(&mut self, schema: &TableSchema, limits: BlockLimits) -> Result<Option<Block>, BatchError> {
-        let mut picks = Vec::new();
+        let (mut picks, mut older) = (Vec::new(), Older::new());
         let mut bytes = 0;
-        for row in &self.order[self.next..] {
-            let part = part_of(&self.starts, *row);
-            let index = (row - self.starts[part]) as usize;
-            let width = self.widths[part].of(index);
-            if !picks.is_empty() && (picks.len() >= limits.rows_max || bytes + width > limits.bytes_max) {
+        for row in &self.order.rows[self.next..] {
+            let (part, index) = self.at(*row);
+            let below = self.order.older.get(row).map_or(&[][..], Vec::as_slice);
+            let below: Vec<combine::At> = below.iter().map(|row| self.at(*row)).collect();
+            let width: usize = self.widths[part].of(index)
+                + below.iter().map(|(part, row)| self.widths[*part].of(*row)).sum::<usize>();
+            let is_full = picks.len() >= limits.rows_max || bytes + width > limits.bytes_max;
+            if !picks.is_empty() && is_full && !self.order.history.contains(row) {
                 break;
             }
             bytes += width;
+            if !below.is_empty() {
+                older.insert(picks.len(), below);
+            }
             picks.push((part, index));
         }
         if picks.is_empty() {
             return Ok(None);
         }
         self.next += picks.len();
-        let batches: Vec<_> = self.held.iter().map(|part| &part.rows).collect();
-        Ok(Some(Block {
-            rows: gather(schema, &batches, &picks)?,
-            operations: picks.iter().map(|(part, row)| self.held[*part].operations[*row]).collect(),
-            sequences: picks.iter().map(|(part, row)| self.held[*part].first_sequence + *row as u64).collect(),
-        }))
+        let parts: Vec<_> = self.held.iter().map(as_part).collect();
+        combine::block(schema, &parts, &picks, &older).map(Some)
+    }
+}
+
+fn as_part(held: &HeldRows) -> Part<'_> {
+    Part {
+        rows: &held.rows,
+        operations: &held.operations,
+        gaps: held.gaps.as_ref(),
+        sequences: Sequences::From(held.first_sequence),
     }
 }
 
@@ -133,6 +175,32 @@ fn last_of_each(keys: &Rows, gives_way: impl Fn(u32, u32) -> bool) -> Vec<u32> {
     let same_key = |a: &Entry, b: &Entry| a.prefix == b.prefix && (exact || key(a) == key(b));
     entries.dedup_by(|older, newer| same_key(older, newer) && gives_way(older.row, newer.row));
     entries.into_iter().map(|entry| entry.row).collect()
+}
+
+/// The same where rows have gaps.
+fn combined(keys: &Rows, held: &[HeldRows], starts: &[u32], gives_way: impl Fn(u32, u32) -> bool) -> Order {
+    let all = last_of_each(keys, |_, _| false);
+    let mut order = Order::default();
+    let (mut walk, mut before) = (Walk::default(), None);
+    for row in all {
+        let part = part_of(starts, row);
+        let index = (row - starts[part]) as usize;
+        let gap = held[part].gaps.as_ref().map(|gaps| gaps.get(index));
+        let is_same = |before: u32| keys.row(before as usize) == keys.row(row as usize) && gives_way(row, before);
+        let starts_anew = !before.is_some_and(is_same);
+        match (walk.step(starts_anew, held[part].operations[index], gap.as_ref()), order.rows.last()) {
+            (Place::Fill, Some(head)) => order.older.entry(*head).or_default().push(row),
+            (Place::Drop, _) => {}
+            _ => {
+                order.rows.push(row);
+                if !starts_anew {
+                    order.history.insert(row);
+                }
+            }
+        }
+        before = Some(row);
+    }
+    order
 }
 
 /// How many bytes all keys begin with alike.

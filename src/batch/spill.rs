@@ -1,7 +1,7 @@
 //! Rows on disk: runs of blocks in a temporary file without a name.
 //!
 //! A block is a self-contained Arrow IPC stream of one record batch: the table's columns, then the sequence
-//! numbers, then the operations. Where blocks stand, their lengths and checksums stay in memory, so nothing
+//! numbers, then the operations, then the gaps where rows have some. Where blocks stand, their lengths and checksums stay in memory, so nothing
 //! that the disk gives back is believed before it has been compared. The file has no name: it vanishes with
 //! its last reader, also when the process is killed.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt8Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, FixedSizeBinaryArray, RecordBatch, UInt8Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, UInt8Type, UInt64Type};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
@@ -19,7 +19,7 @@ use arrow::ipc::writer::StreamWriter;
 
 use super::BatchError;
 use super::sorted::Block;
-use crate::change::Operation;
+use crate::change::{Gaps, Operation};
 use crate::schema::TableSchema;
 
 /// The folder in which spill files are made, when there is something to spill.
@@ -164,13 +164,22 @@ fn encode(block: &Block) -> Result<Vec<u8>, ArrowError> {
     let mut fields = block.rows.schema().fields().to_vec();
     fields.push(Arc::new(Field::new("sequence", DataType::UInt64, false)));
     fields.push(Arc::new(Field::new("operation", DataType::UInt8, false)));
+    let gaps = block.gaps.as_ref().map(|gaps| gaps_column(block.rows.num_columns(), gaps)).transpose()?;
+    fields.extend(gaps.iter().map(|gaps| Arc::new(Field::new("gaps", gaps.data_type().clone(), false))));
     let schema = Arc::new(Schema::new(fields));
     let mut columns: Vec<ArrayRef> = block.rows.columns().to_vec();
     columns.push(Arc::new(UInt64Array::from_iter_values(block.sequences.iter().copied())));
     columns.push(Arc::new(UInt8Array::from_iter_values(block.operations.iter().map(|operation| *operation as u8))));
+    columns.extend(gaps);
     let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
     writer.write(&RecordBatch::try_new(schema, columns)?)?;
     writer.into_inner()
+}
+
+fn gaps_column(columns: usize, gaps: &Gaps) -> Result<ArrayRef, ArrowError> {
+    let width = i32::try_from(Gaps::row_bytes(columns)).map_err(|error| ArrowError::IpcError(error.to_string()))?;
+    let bytes = arrow::buffer::Buffer::from_slice_ref(gaps.bytes());
+    Ok(Arc::new(FixedSizeBinaryArray::try_new(width, bytes, None)?))
 }
 
 /// The bytes have passed their checksum: they are what [`encode`] made.
@@ -179,13 +188,21 @@ fn decode(schema: &TableSchema, bytes: Vec<u8>) -> Result<Block, ArrowError> {
     let mut reader = StreamReader::try_new(Cursor::new(bytes), None)?;
     let batch = reader.next().ok_or_else(|| wrong("no rows"))??;
     let columns = schema.columns.len();
-    if batch.num_columns() != columns + 2 {
+    if !(columns + 2..=columns + 3).contains(&batch.num_columns()) {
         return Err(wrong("another number of columns"));
     }
     let sequences = batch.column(columns).as_primitive_opt::<UInt64Type>().ok_or_else(|| wrong("no sequence"))?;
     let operations = batch.column(columns + 1).as_primitive_opt::<UInt8Type>().ok_or_else(|| wrong("no operation"))?;
     let operations = operations.values().iter().map(|number| Operation::from_u8(*number));
+    let gaps = match batch.columns().get(columns + 2).map(|array| array.as_fixed_size_binary_opt()) {
+        None => None,
+        Some(array) => {
+            let bytes = array.ok_or_else(|| wrong("no gaps"))?.value_data().to_vec();
+            Some(Gaps::from_bytes(columns, bytes).ok_or_else(|| wrong("gaps of other columns"))?)
+        }
+    };
     Ok(Block {
+        gaps,
         operations: operations.collect::<Option<_>>().ok_or_else(|| wrong("an unknown operation"))?,
         sequences: sequences.values().to_vec(),
         rows: RecordBatch::try_new(schema.arrow_schema(), batch.columns()[..columns].to_vec())?,

@@ -8,10 +8,11 @@ use super::held::{HeldRows, with_schema};
 use super::key::check_keys;
 use super::keyed::{KeyedChanges, KeyedRows};
 use super::merge::{Input, Merge};
+use super::moved::MovedRows;
 use super::sorted::{BlockLimits, SortedRows};
 use super::spill::{Run, SpillDir, SpillFile};
 use super::{BatchError, key_converter};
-use crate::change::{ChangeBatch, Operation};
+use crate::change::{ChangeBatch, Gaps, Moved, Operation};
 use crate::schema::TableSchema;
 
 /// How many runs are merged at once. Each holds a block in memory; more are merged in several passes.
@@ -31,6 +32,9 @@ const BLOCK_ROWS_MAX: usize = if cfg!(test) { 50 } else { 65_536 };
 
 /// How many small batches are kept before they are put together: each row is copied once for it.
 const SMALL_PARTS_MAX: usize = 256;
+
+/// What rows that moved to other keys may hold in memory however little the batch has: a few ten thousand keys.
+const MOVED_BYTES_MIN: usize = 16 << 20;
 
 /// Rows are numbered in 32 bits while they are sorted; a table with more is spilled before.
 pub(super) const HELD_ROWS_MAX: usize = 1 << 30;
@@ -58,6 +62,12 @@ pub(super) struct PendingTable {
     /// Truncates of the open transaction.
     open_truncates: Vec<u64>,
     truncate: bool,
+    /// Whether rows moved to other keys with columns that the log left out.
+    has_moved: bool,
+}
+
+fn has_moved(gaps: &Gaps) -> bool {
+    (0..gaps.len()).any(|row| gaps.get(row).moved() == Moved::Here)
 }
 
 impl PendingTable {
@@ -74,6 +84,7 @@ impl PendingTable {
             committed: 0,
             open_truncates: Vec::new(),
             truncate: false,
+            has_moved: false,
         })
     }
 
@@ -96,7 +107,9 @@ impl PendingTable {
         if skip < rows {
             let columns = with_schema(&self.schema, &changes.rows.slice(skip, rows - skip));
             let operations = changes.operations[skip..].to_vec();
-            let held = columns.and_then(|columns| HeldRows::new(columns, operations, first + skip as u64));
+            let gaps = changes.gaps.as_ref().and_then(|gaps| gaps.slice(skip, rows - skip));
+            self.has_moved |= gaps.as_ref().is_some_and(has_moved);
+            let held = columns.and_then(|columns| HeldRows::new(columns, operations, gaps, first + skip as u64));
             self.hold(held.map_err(|source| self.columns_error(source))?);
         }
         self.open_truncates.extend(truncate.map(|row| first + row as u64));
@@ -182,7 +195,7 @@ impl PendingTable {
 
     /// The changes as they are at a boundary.
     pub fn close(self, spill: SpillDir, memory_bytes: usize) -> TableChanges {
-        TableChanges { pending: self, spill, limits: block_limits(memory_bytes) }
+        TableChanges { pending: self, spill, memory_bytes }
     }
 }
 
@@ -191,7 +204,7 @@ impl PendingTable {
 pub struct TableChanges {
     pending: PendingTable,
     spill: SpillDir,
-    limits: BlockLimits,
+    memory_bytes: usize,
 }
 
 impl TableChanges {
@@ -211,22 +224,43 @@ impl TableChanges {
 
     /// The last change of each key. Sorts what is held, and merges what was spilled until few runs are left.
     pub fn into_keyed(self) -> Result<KeyedChanges, BatchError> {
-        let PendingTable { schema, converter, held, mut runs, truncate, .. } = self.pending;
+        let PendingTable { schema, converter, held, mut runs, truncate, has_moved, .. } = self.pending;
+        let limits = block_limits(self.memory_bytes);
         let sorted = SortedRows::new(&schema, &converter, held, |_| 0)?;
         let rows = if runs.is_empty() {
             KeyedRows::Sorted(sorted)
         } else {
             let file = if runs.len() >= MERGE_RUNS_MAX { Some(self.spill.file()?) } else { None };
             while let Some(file) = file.as_ref().filter(|_| runs.len() >= MERGE_RUNS_MAX) {
-                let merged = runs.drain(..MERGE_RUNS_MAX).collect();
-                runs.push(merge_to_run(&schema, &converter, merged, file, self.limits)?);
+                runs = merge_neighbours(&schema, &converter, runs, file, limits)?;
             }
             let mut inputs: Vec<_> = runs.into_iter().map(Input::spilled).collect();
-            inputs.push(Input::Held(sorted, self.limits));
+            inputs.push(Input::Held(sorted, limits));
             KeyedRows::Merged(Merge::new(&schema, &converter, inputs)?)
         };
-        Ok(KeyedChanges { schema, truncate, converter, rows })
+        let moved = has_moved.then(MovedRows::default);
+        let mut keyed = KeyedChanges { schema, truncate, while_loading: false, converter, rows, moved };
+        keyed.note_moved(self.memory_bytes.max(MOVED_BYTES_MIN))?;
+        Ok(keyed)
     }
+}
+
+/// Merges runs that follow each other until few enough are left, or all have been merged once. Only neighbours: a change that
+/// leaves columns out goes with the changes just before it.
+fn merge_neighbours(
+    schema: &TableSchema,
+    converter: &RowConverter,
+    runs: Vec<Run>,
+    file: &Arc<SpillFile>,
+    limits: BlockLimits,
+) -> Result<Vec<Run>, BatchError> {
+    let (mut fewer, mut left) = (Vec::new(), runs.into_iter());
+    while fewer.len() + left.len() >= MERGE_RUNS_MAX && left.len() > 1 {
+        let neighbours = left.by_ref().take(MERGE_RUNS_MAX).collect();
+        fewer.push(merge_to_run(schema, converter, neighbours, file, limits)?);
+    }
+    fewer.extend(left);
+    Ok(fewer)
 }
 
 /// Merges `runs` to one, in `file`.

@@ -11,6 +11,7 @@ use super::{BatchError, BatchLimits, KeyedChanges, MicroBatch, SpillDir, key_con
 use crate::change::{Boundary, ChangeBatch, Operation, ResumePoint, SourcePosition, TableId, TransactionSpan};
 use crate::schema::{Column, TableSchema};
 
+mod gaps;
 mod model;
 
 const SPILL_NOTHING: usize = usize::MAX;
@@ -36,7 +37,7 @@ pub(super) fn schema(table: &str, columns: &[(&str, DataType)], key: &[usize]) -
 pub(super) fn changes(schema: &Arc<TableSchema>, columns: Vec<ArrayRef>, operations: Vec<Operation>) -> ChangeBatch {
     let rows = RecordBatch::try_new(schema.arrow_schema(), columns).unwrap();
     let span = TransactionSpan { first_row: 0, commit_time_us: 0, position: position() };
-    ChangeBatch { schema: Arc::clone(schema), rows, operations, transactions: vec![span] }
+    ChangeBatch { schema: Arc::clone(schema), rows, operations, gaps: None, transactions: vec![span] }
 }
 
 fn position() -> SourcePosition {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, new_null_array};
 
-use super::SourcePosition;
+use super::{Gaps, SourcePosition};
 use crate::schema::TableSchema;
 
 /// What a change does to its row. The numbers are stored in spill files.
@@ -50,6 +50,8 @@ pub struct ChangeBatch {
     /// nullable here, for deletes and truncates carry nulls.
     pub rows: RecordBatch,
     pub operations: Vec<Operation>,
+    /// Of each row the columns that the log left out; `None` where every row is whole.
+    pub gaps: Option<Gaps>,
     /// Ordered by `first_row`; the first is 0 unless there are no rows.
     pub transactions: Vec<TransactionSpan>,
 }
@@ -71,6 +73,9 @@ impl ChangeBatch {
         let fail = |what: String| Err(InvalidBatch { table: self.schema.table.clone(), what });
         if self.rows.num_rows() != self.operations.len() {
             return fail(format!("{} rows but {} operations", self.rows.num_rows(), self.operations.len()));
+        }
+        if let Some(gaps) = self.gaps.as_ref().filter(|gaps| gaps.len() != self.operations.len()) {
+            return fail(format!("{} operations but the gaps of {} rows", self.operations.len(), gaps.len()));
         }
         if self.rows.num_columns() != self.schema.columns.len() {
             return fail(format!("{} arrays for {} columns", self.rows.num_columns(), self.schema.columns.len()));
@@ -112,6 +117,7 @@ impl ChangeBatch {
             schema: Arc::clone(&self.schema),
             rows: self.rows.slice(first_row, rows),
             operations: self.operations[first_row..first_row + rows].to_vec(),
+            gaps: self.gaps.as_ref().and_then(|gaps| gaps.slice(first_row, rows)),
             transactions: moved.collect(),
         }
     }
@@ -119,7 +125,7 @@ impl ChangeBatch {
     /// A batch without rows.
     pub fn empty(schema: &Arc<TableSchema>) -> Self {
         let rows = RecordBatch::new_empty(schema.arrow_schema());
-        Self { schema: Arc::clone(schema), rows, operations: Vec::new(), transactions: Vec::new() }
+        Self { schema: Arc::clone(schema), rows, operations: Vec::new(), gaps: None, transactions: Vec::new() }
     }
 
     /// One change that empties the table.
@@ -131,6 +137,7 @@ impl ChangeBatch {
                 .expect("invariant: nulls of each column's type fit the schema"),
             schema: Arc::clone(schema),
             operations: vec![Operation::Truncate],
+            gaps: None,
             transactions: vec![TransactionSpan { first_row: 0, commit_time_us, position }],
         }
     }
@@ -172,6 +179,7 @@ mod tests {
         ChangeBatch {
             rows: RecordBatch::try_new(schema.arrow_schema(), vec![Arc::new(values)]).unwrap(),
             operations: vec![Operation::Insert; offsets.len()],
+            gaps: None,
             transactions: transactions.collect(),
             schema,
         }

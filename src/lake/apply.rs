@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::commit::Attempt;
 use super::files::FileEntry;
 use super::locate::{FileHits, KeySet, KeySetBuilder, Located, vector_name};
+use super::old_values::Slice;
 use super::partition::PartitionedWriter;
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
@@ -39,14 +40,14 @@ struct Staged {
 }
 
 /// Writes the new rows of a batch.
-enum BatchWriter {
+pub(super) enum BatchWriter {
     Whole(Box<DataWriter>),
     Partitioned(Box<PartitionedWriter>),
 }
 
 impl BatchWriter {
     /// Takes rows with the table's columns, in key order, with the numbers of their keys for a change feed.
-    async fn write(&mut self, rows: &RecordBatch, numbers: Option<&UInt64Array>) -> Result<(), LakeError> {
+    pub(super) async fn write(&mut self, rows: &RecordBatch, numbers: Option<&UInt64Array>) -> Result<(), LakeError> {
         match (self, numbers) {
             (Self::Whole(writer), None) => writer.write(rows).await,
             (Self::Whole(writer), Some(numbers)) => writer.write_numbered(rows, numbers).await,
@@ -136,7 +137,7 @@ impl LakeTable {
 
     /// Reads the batch once: writes its rows, and locates their old versions.
     async fn stage(&mut self, changes: KeyedChanges) -> Result<Staged, LakeError> {
-        let (schema, truncate) = (changes.schema.clone(), changes.truncate);
+        let (schema, truncate, while_loading) = (changes.schema.clone(), changes.truncate, changes.while_loading);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
         let mut writer = self.batch_writer();
@@ -148,6 +149,28 @@ impl LakeTable {
         let mut slices = slices(changes);
         while let Some(slice) = slices.recv().await {
             let slice = slice.map_err(LakeError::batch(&self.table))?;
+            if let Some(gaps) = &slice.gaps {
+                // Its rows depend on those that the table has now: they cannot be located again later.
+                once = false;
+                let mut own = Vec::new();
+                if !truncate {
+                    let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
+                    self.prober.locate(&self.files, &Arc::new(full.finish()), &mut located).await?;
+                    own = self.locate_slice(&slice, &schema.key, &mut located).await?;
+                }
+                let part = Slice {
+                    slice: &slice,
+                    gaps,
+                    schema: &schema,
+                    columns: &columns,
+                    first_key,
+                    truncate,
+                    while_loading,
+                };
+                self.write_with_old_values(&part, own, &mut writer).await?;
+                first_key += slice.rows.num_rows() as u64;
+                continue;
+            }
             if !truncate {
                 if keys.bytes() > keys_max {
                     let full = std::mem::replace(&mut keys, KeySetBuilder::new(self.prober.space.clone()));
@@ -327,7 +350,7 @@ impl LakeTable {
 }
 
 /// The numbers of the rows that are kept; `first` is that of the first row.
-fn numbers_of(keep: &BooleanArray, first: u64) -> UInt64Array {
+pub(super) fn numbers_of(keep: &BooleanArray, first: u64) -> UInt64Array {
     keep.values().set_indices().map(|row| first + row as u64).collect()
 }
 

@@ -190,7 +190,7 @@ fn feed_schema(files: &SchemaRef) -> SchemaRef {
 }
 
 /// The rows of these numbers among `total`.
-fn selection(rows: &RoaringTreemap, total: usize) -> RowSelection {
+pub(super) fn selection(rows: &RoaringTreemap, total: usize) -> RowSelection {
     let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
     for row in rows.iter().filter_map(|row| usize::try_from(row).ok()) {
         match ranges.last_mut() {

@@ -86,6 +86,11 @@ pub enum LakeError {
          another writer must have added it: remove one of the rows, or load the table again"
     )]
     DuplicateKey { table: TableId, key: String, file: String },
+    #[error(
+        "a change of {table} leaves out columns (binlog_row_image is not FULL), and the table does not have the row from which \
+         they would come; load the table again with: alluvium run --resnapshot {table}"
+    )]
+    NoOldRow { table: TableId },
     #[error("changes of {table} do not fit together: {what}")]
     Changes { table: TableId, what: String },
     #[error("that is no key of table {table}: {what}")]
@@ -125,8 +130,10 @@ impl LakeError {
             | Self::Unsupported { table, .. }
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
+            | Self::NoOldRow { table }
             | Self::Settings { table, .. }
             | Self::Changes { table, .. } => Some(table),
+            Self::Batch { source, .. } => source.table_at_fault(),
             _ => None,
         }
     }
@@ -152,6 +159,7 @@ impl LakeError {
             | Self::Arrow { .. }
             | Self::Damaged { .. }
             | Self::DuplicateKey { .. }
+            | Self::NoOldRow { .. }
             | Self::Changes { .. }
             | Self::Batch { .. } => LakeErrorKind::Corrupt,
         }

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use deltalake::kernel::Add;
 use futures::{StreamExt, TryStreamExt, stream};
 use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
@@ -17,11 +17,9 @@ use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use tokio::sync::OnceCell;
 
 use super::files::FileEntry;
-use super::locate::{KeySet, KeySetBuilder, row_of_key};
+use super::locate::{KeySet, row_of_key};
 use super::log::{Commit, find_commit};
 use super::{LakeError, LakeTable};
-use crate::batch::{KeyedSlice, key_converter};
-use crate::schema::TableSchema;
 
 /// Commits that are looked at at the same time: most of the time of each is the store's answer.
 const COMMITS_AT_ONCE: usize = 8;
@@ -163,22 +161,7 @@ impl LakeTable {
             let value = cast_with_options(&StringArray::from(vec![text.as_str()]), &column.data_type, &strict);
             arrays.push(value.map_err(|_| wrong(format!("column {} is a {}", column.name, column.data_type)))?);
         }
-        let fields: Vec<Field> =
-            space.columns.iter().map(|column| Field::new(&column.name, column.data_type.clone(), true)).collect();
-        let schema = TableSchema {
-            table: self.table.clone(),
-            columns: space.columns.clone(),
-            key: (0..arrays.len()).collect(),
-            default_charset: None,
-            version: 1,
-        };
-        let failed = LakeError::arrow(&self.table, "encode the key");
-        let converter = key_converter(&schema).map_err(LakeError::batch(&self.table))?;
-        let keys = converter.convert_columns(&arrays).map_err(&failed)?;
-        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(&failed)?;
-        let mut builder = KeySetBuilder::new(space.clone());
-        builder.push(&KeyedSlice { rows, deleted: BooleanArray::from(vec![false]), keys }, &schema.key)?;
-        Ok(builder.finish())
+        KeySet::of_values(space, &arrays)
     }
 
     /// One row of a file, with the columns of `schema`.

@@ -21,6 +21,7 @@ mod history;
 mod ledger;
 mod locate;
 mod log;
+mod old_values;
 mod partition;
 mod points;
 mod restore;

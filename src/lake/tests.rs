@@ -2,6 +2,7 @@
 
 mod faults;
 mod feed;
+mod gaps;
 mod merge_modes;
 mod model;
 mod partitions;

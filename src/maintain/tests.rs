@@ -70,7 +70,7 @@ impl World {
             let position = SourcePosition { order: (0, 0), text: String::new() };
             let transactions = vec![TransactionSpan { first_row: 0, commit_time_us: 0, position }];
             let operations = vec![Operation::Insert];
-            let changes = ChangeBatch { schema: self.schema.clone(), rows, operations, transactions };
+            let changes = ChangeBatch { schema: self.schema.clone(), rows, operations, gaps: None, transactions };
             let keyed = KeyedChanges::from_batches(self.schema.clone(), vec![changes]).unwrap();
             let tag = CommitTag { app_ids: vec![("test".into(), self.sequence)], info: Default::default() };
             let outcome = self.table.apply(keyed, &tag).await.unwrap();

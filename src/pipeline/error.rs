@@ -117,6 +117,7 @@ impl PipelineError {
     pub(super) fn into_table_fault(self, of: &TableId) -> Result<String, Self> {
         match &self {
             Self::Lake(error) if error.table_at_fault() == Some(of) => Ok(self.chain()),
+            Self::Batch(error) if error.table_at_fault() == Some(of) => Ok(self.chain()),
             _ => Err(self),
         }
     }

@@ -10,6 +10,11 @@ use super::session::{Progress, Session};
 use crate::change::TableId;
 use crate::lake::{LedgerEntry, Work};
 
+/// Whether rows of a first load of the table were part of the entry's batch.
+fn has_split_of(entry: &LedgerEntry, table: &TableId) -> bool {
+    matches!(&entry.work, Work::Batch { splits, .. } if splits.iter().any(|split| split.table == *table))
+}
+
 impl Session<'_> {
     /// Compares the newest entry with each of its tables, and applies it where it is missing. Afterwards the
     /// tables are what the state says, unless the run was stopped meanwhile: then [`Progress::Ended`] is the result.
@@ -106,8 +111,14 @@ impl Session<'_> {
         let mut changes = if batch.end().is_some() { batch.close()?.tables } else { BTreeMap::new() };
         let mut faults = Vec::new();
         for table in missing {
-            let keyed = self.keyed_or_none(table, changes.remove(table))?;
-            if let Err(error) = self.apply.apply(table, keyed, &tag).await {
+            // The rows of a split that was part of the batch are read again later.
+            let while_loading = self.is_loading(table) || has_split_of(entry, table);
+            let keyed = self.keyed_or_none(table, changes.remove(table));
+            let applied = match keyed {
+                Ok(keyed) => self.apply.apply(table, keyed.for_load(while_loading), &tag).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = applied {
                 faults.push((table.clone(), error.into_table_fault(table)?));
             }
         }

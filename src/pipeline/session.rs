@@ -14,7 +14,9 @@ use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges
 use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig, TableFilter};
 use crate::failpoint;
-use crate::lake::{CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, Points, SplitRecord, Work};
+use crate::lake::{
+    CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, LoadState, Points, SplitRecord, Work,
+};
 use crate::maintain::{Chore, ChoreReport, Upkeep};
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
@@ -364,7 +366,8 @@ impl<'a> Session<'a> {
         split: Option<&SplitRecord>,
     ) -> Result<(), PipelineError> {
         let tag = self.tag(entry, split);
-        let keyed = self.keyed_or_none(table, changes)?;
+        let while_loading = split.is_some() || self.is_loading(table);
+        let keyed = self.keyed_or_none(table, changes)?.for_load(while_loading);
         let outcome = self.apply.apply(table, keyed, &tag).await?;
         self.note_version(table, entry, &outcome).await?;
         if let Some(split) = split {
@@ -403,6 +406,11 @@ impl<'a> Session<'a> {
 
     pub(super) fn is_stopped(&self, table: &TableId) -> bool {
         self.state.tables.get(table).is_some_and(|state| state.stopped.is_some())
+    }
+
+    /// Whether rows of the table's first load are still to come.
+    pub(super) fn is_loading(&self, table: &TableId) -> bool {
+        self.state.tables.get(table).is_some_and(|state| matches!(state.load, LoadState::Loading { .. }))
     }
 
     /// Rows of tables that have been taken out need not be kept.

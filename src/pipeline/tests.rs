@@ -181,6 +181,7 @@ fn batch(schema: TableSchema, offset: u64, ids: &[i32], operation: Operation) ->
     ChangeBatch {
         rows: RecordBatch::try_new(schema.arrow_schema(), columns).unwrap(),
         operations: vec![operation; ids.len()],
+        gaps: None,
         transactions: vec![span],
         schema,
     }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use arrow::array::BooleanBufferBuilder;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::bloom_filter::Sbbf;
 use roaring::RoaringTreemap;
@@ -59,6 +59,8 @@ pub(super) struct Located {
     pub matched: RoaringTreemap,
     /// How many keys have been looked for.
     keys: u64,
+    /// Where the rows of the keys that are being looked for are, if that is wanted.
+    pub rows: Option<Vec<RowHit>>,
 }
 
 impl Located {
@@ -66,6 +68,15 @@ impl Located {
     pub fn new(for_feed: bool) -> Self {
         Self { for_feed, ..Self::default() }
     }
+}
+
+/// A live row that has a key of the batch.
+#[derive(Clone)]
+pub(super) struct RowHit {
+    pub file: Arc<FileEntry>,
+    pub row: u64,
+    /// The key's number in its set.
+    pub key: usize,
 }
 
 /// What goes from one file.
@@ -108,6 +119,32 @@ impl Prober {
         keys: &Arc<KeySet>,
         located: &mut Located,
     ) -> Result<(), LakeError> {
+        let mut matched = BooleanBufferBuilder::new(keys.len());
+        matched.append_n(keys.len(), false);
+        let mut probes = self.probes(files, keys);
+        while let Some(probed) = probes.try_next().await? {
+            self.collect(probed, keys, &mut matched, located)?;
+        }
+        drop(probes);
+        located.keys += keys.len() as u64;
+        Ok(())
+    }
+
+    /// The live rows of `files` whose key is in `keys`, in no order.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    pub async fn find(self: &Arc<Self>, files: &FileMap, keys: &Arc<KeySet>) -> Result<Vec<RowHit>, LakeError> {
+        let mut found = Vec::new();
+        let mut probes = self.probes(files, keys);
+        while let Some(Probed { file, hits, .. }) = probes.try_next().await? {
+            found.extend(hits.into_iter().map(|(row, key)| RowHit { file: file.clone(), row, key }));
+        }
+        Ok(found)
+    }
+
+    /// Looks into the files that may hold one of `keys`, several at a time.
+    fn probes(self: &Arc<Self>, files: &FileMap, keys: &Arc<KeySet>) -> BoxStream<'static, Result<Probed, LakeError>> {
         let touched = |file: &&Arc<FileEntry>| {
             if self.exhaustive {
                 return true;
@@ -116,22 +153,16 @@ impl Prober {
                 && file.range.as_ref().is_none_or(|range| keys.touches(range))
         };
         let candidates: Vec<_> = files.values().filter(touched).cloned().collect();
-        let probes = candidates.into_iter().map(|file| {
-            let (prober, keys) = (self.clone(), keys.clone());
+        let (prober, keys) = (self.clone(), keys.clone());
+        let probes = candidates.into_iter().map(move |file| {
+            let (prober, keys) = (prober.clone(), keys.clone());
             // A task of its own, so that decoding runs on more than one core.
             async move {
                 let task = tokio::spawn(async move { prober.probe(file, &keys).await });
                 task.await.unwrap_or_else(|error| Err(LakeError::Task { what: "probe a file", source: error }))
             }
         });
-        let mut probes = stream::iter(probes).buffer_unordered(PROBES_AT_ONCE);
-        let mut matched = BooleanBufferBuilder::new(keys.len());
-        matched.append_n(keys.len(), false);
-        while let Some(probed) = probes.try_next().await? {
-            self.collect(probed, keys, &mut matched, located)?;
-        }
-        located.keys += keys.len() as u64;
-        Ok(())
+        stream::iter(probes).buffer_unordered(PROBES_AT_ONCE).boxed()
     }
 
     fn collect(
@@ -143,6 +174,10 @@ impl Prober {
     ) -> Result<(), LakeError> {
         if probed.hits.is_empty() {
             return Ok(());
+        }
+        if let Some(rows) = &mut located.rows {
+            let hit = |(row, key): &(u64, usize)| RowHit { file: probed.file.clone(), row: *row, key: *key };
+            rows.extend(probed.hits.iter().map(hit));
         }
         let path = probed.file.add.path.clone();
         let hits = located.files.entry(path).or_insert_with(|| FileHits {

@@ -203,7 +203,7 @@ impl World {
         self.sequence = sequence;
     }
 
-    fn changes(&self, batch: &[Change], sequence: i64) -> ChangeBatch {
+    pub fn changes(&self, batch: &[Change], sequence: i64) -> ChangeBatch {
         let ids: Vec<u32> = batch.iter().map(|(id, _)| *id).collect();
         let keep: Vec<bool> =
             batch.iter().map(|(_, operation)| !matches!(operation, Operation::Delete | Operation::Truncate)).collect();
@@ -222,7 +222,7 @@ impl World {
         };
         let transactions = if batch.is_empty() { Vec::new() } else { vec![span] };
         let operations = batch.iter().map(|(_, operation)| *operation).collect();
-        ChangeBatch { schema: self.schema.clone(), rows, operations, transactions }
+        ChangeBatch { schema: self.schema.clone(), rows, operations, gaps: None, transactions }
     }
 
     pub async fn reopen(&mut self) {

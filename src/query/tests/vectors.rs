@@ -49,6 +49,7 @@ fn batch(changes: &[(i64, Option<String>)]) -> ChangeBatch {
     ChangeBatch {
         rows: RecordBatch::try_new(schema.arrow_schema(), vec![Arc::new(ids) as ArrayRef, Arc::new(notes)]).unwrap(),
         operations: changes.iter().map(operation).collect(),
+        gaps: None,
         transactions: vec![TransactionSpan {
             first_row: 0,
             commit_time_us: 0,

@@ -9,7 +9,11 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 
 use crate::schema::Column;
 
+mod left_out;
 mod text;
+
+pub use left_out::LeftOut;
+pub use left_out::split as split_left_out;
 
 pub use text::ColumnTypeError;
 pub(super) use text::GEOMETRIES;
@@ -121,7 +125,13 @@ pub const DECIMAL_PRECISION_MAX: u8 = 38;
 impl ColumnType {
     /// A column of this type as the rest of Alluvium sees it.
     pub fn column(&self, name: impl Into<String>, nullable: bool) -> Column {
-        Column { name: name.into(), data_type: self.data_type(), nullable, source_type: self.to_string() }
+        self.column_left_out(name, nullable, &LeftOut::Unknown)
+    }
+
+    /// The same for a column of which it is known what rows get that leave it out.
+    pub fn column_left_out(&self, name: impl Into<String>, nullable: bool, left_out: &LeftOut) -> Column {
+        let source_type = format!("{self}{}", left_out.suffix());
+        Column { name: name.into(), data_type: self.data_type(), nullable, source_type }
     }
 
     /// The Arrow type of the column's values, everywhere in Alluvium.

@@ -12,6 +12,7 @@ use token::{Cursor, Token};
 
 use crate::change::TableId;
 use crate::schema::TableSchema;
+use crate::source::mysql::column_type::{ColumnType, LeftOut};
 
 mod alter;
 mod column;
@@ -97,6 +98,37 @@ pub fn effects(statement: &str, context: &Context<'_>) -> Vec<Effect> {
             reason: format!("a statement could not be read: {error}"),
         }],
     }
+}
+
+/// What a row gets whose insert leaves a column out, by the catalogue's text of its default: on MariaDB as SQL writes it, on
+/// MySQL the value itself.
+pub fn default_of_catalogue(text: Option<&str>, mariadb: bool, nullable: bool, column_type: &ColumnType) -> LeftOut {
+    let is_literal = |text: &str| {
+        let lower = text.to_ascii_lowercase();
+        mariadb || lower.starts_with("b'") || lower.starts_with("0x") || lower.starts_with("x'")
+    };
+    let default = match text {
+        None => default::Default::Missing,
+        Some(text) if is_literal(text) => {
+            let context = Context {
+                default_database: "",
+                mariadb,
+                sql_mode: SqlMode::default(),
+                known: &|_| None,
+                database_charset: &|_| None,
+            };
+            match token::tokens(text, &context) {
+                Ok(tokens) => {
+                    let mut cursor = Cursor::new(&tokens);
+                    let default = default::read(&mut cursor);
+                    if cursor.is_end() { default } else { default::Default::Expression }
+                }
+                Err(_) => default::Default::Expression,
+            }
+        }
+        Some(text) => default::Default::Text(text.to_string()),
+    };
+    default::of_default(&default, nullable, column_type)
 }
 
 fn statement_effects(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {

@@ -6,9 +6,12 @@
 
 mod number;
 mod opaque;
+mod patch;
 
 #[cfg(test)]
 mod tests;
+
+pub use patch::write_patch;
 
 /// The server's own limit of nesting (JSON_DOCUMENT_MAX_DEPTH); deeper documents cannot be stored.
 const DEPTH_MAX: usize = 100;

@@ -25,3 +25,5 @@ mariadb_log mariadb-compressed "set global log_bin_compress = ON; set global log
 mysql_log mysql-types "" types.sql types-mysql.sql
 mysql_log mysql-compressed "set session binlog_transaction_compression = ON;" compressed.sql
 mysql_log mysql-tagged "" tagged-mysql.sql
+mariadb_log mariadb-images "" images.sql
+mysql_log mysql-images "" images.sql images-mysql.sql

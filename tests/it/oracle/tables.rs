@@ -23,6 +23,8 @@ pub struct Column {
     pub sql: String,
     pub kind: Kind,
     pub nullable: bool,
+    /// In SQL.
+    pub default: Option<&'static str>,
 }
 
 impl Column {
@@ -45,13 +47,32 @@ impl Table {
 }
 
 impl Column {
+    fn or(self, default: &'static str) -> Self {
+        Self { default: Some(default), ..self }
+    }
+
+    /// Whether statements may give it a value.
+    pub fn is_given(&self) -> bool {
+        !matches!(self.kind, Kind::Computed)
+    }
+
+    /// Whether an insert may leave it out.
+    pub fn may_be_left_out(&self) -> bool {
+        self.nullable || self.default.is_some()
+    }
+
     fn definition(&self) -> String {
-        format!("{} {} {}", self.name, self.sql, if self.nullable { "NULL" } else { "NOT NULL" })
+        let null = if self.nullable { "NULL" } else { "NOT NULL" };
+        match (&self.kind, self.default) {
+            (Kind::Computed, _) => format!("{} {}", self.name, self.sql),
+            (_, Some(default)) => format!("{} {} {null} DEFAULT {default}", self.name, self.sql),
+            (_, None) => format!("{} {} {null}", self.name, self.sql),
+        }
     }
 }
 
 fn column(name: &str, sql: &str, kind: Kind) -> Column {
-    Column { name: name.to_string(), sql: sql.to_string(), kind, nullable: true }
+    Column { name: name.to_string(), sql: sql.to_string(), kind, nullable: true, default: None }
 }
 
 fn table(name: &'static str, keys: Vec<Column>, columns: Vec<Column>) -> Table {
@@ -71,7 +92,17 @@ fn few(min: i128, max: i128) -> Kind {
 
 /// All tables for a server of this flavor.
 pub fn tables(flavor: Flavor) -> Vec<Table> {
-    vec![integers(), texts(), decimals(), moments(), bytes(), unsigned_key(), composite(), special(flavor)]
+    vec![
+        integers(),
+        texts(),
+        decimals(),
+        moments(),
+        bytes(),
+        unsigned_key(),
+        composite(),
+        special(flavor),
+        defaults(flavor),
+    ]
 }
 
 fn integers() -> Table {
@@ -169,6 +200,30 @@ fn composite() -> Table {
     ];
     let columns = vec![column("value", "INT", int(32, true)), column("note", "TEXT", Kind::Text(200))];
     table("composite", keys, columns)
+}
+
+/// Columns whose values follow from the table's definition where a statement leaves them out.
+fn defaults(flavor: Flavor) -> Table {
+    let with = |name: &str, sql: &str, kind: Kind| Column { nullable: false, ..column(name, sql, kind) };
+    let mut columns = vec![
+        with("quantity", "INT", int(32, true)).or("7"),
+        with("code", "VARCHAR(30)", Kind::Text(30)).or("'it''s'"),
+        with("price", "DECIMAL(9,3)", Kind::Decimal { precision: 9, scale: 3, unsigned: false }).or("1.50"),
+        with("began", "DATETIME(3)", Kind::DateTime(3)).or("'2024-01-02 03:04:05.600'"),
+        with("lasted", "TIME", Kind::Time(0)).or("'-01:02:03'"),
+        with("choice", "ENUM('a','b')", Kind::Choice).or("'b'"),
+        with("mask", "BIT(9)", Kind::Bit(9)).or("b'101'"),
+        with("raw", "VARBINARY(20)", Kind::Bytes(20)).or("'raw'"),
+        with("seen", "TIMESTAMP(6)", Kind::Timestamp(6)).or("CURRENT_TIMESTAMP(6)"),
+        column("note", "TEXT", Kind::Text(60)),
+        column("doc", "JSON", Kind::Json),
+        column("maybe", "INT", int(32, true)),
+        column("doubled", "BIGINT AS (quantity * 2) STORED", Kind::Computed),
+    ];
+    if flavor == Flavor::Mysql {
+        columns.push(column("tripled", "BIGINT AS (quantity * 3) VIRTUAL", Kind::Computed));
+    }
+    table("defaults", vec![column("id", "INT", few(0, 50))], columns)
 }
 
 /// Types that only one of the servers has.

@@ -37,6 +37,8 @@ pub enum Kind {
     /// One of a few byte strings of this length, for keys.
     ByteKey(usize),
     Enum,
+    /// One of the letters a and b.
+    Choice,
     Set,
     Json,
     Geometry,
@@ -44,6 +46,8 @@ pub enum Kind {
     Uuid,
     Inet4,
     Inet6,
+    /// The server works it out.
+    Computed,
 }
 
 /// The members of every ENUM and SET of the oracle, as its tables declare them.
@@ -75,6 +79,7 @@ impl Kind {
             Self::Bytes(length) => bytes(random, length),
             Self::ByteKey(length) => byte_key(random, length),
             Self::Enum => format!("'{}'", pick(random, &MEMBERS)),
+            Self::Choice => format!("'{}'", pick(random, &["a", "b"])),
             Self::Set => set(random),
             Self::Json => quoted(&json(random, 0)),
             Self::Geometry => geometry(random),
@@ -86,6 +91,7 @@ impl Kind {
             Self::Inet6 => {
                 pick(random, &["'::'", "'::1'", "'2001:db8::ff00:42:8329'", "'::ffff:192.0.2.1'"]).to_string()
             }
+            Self::Computed => "DEFAULT".to_string(),
         }
     }
 }

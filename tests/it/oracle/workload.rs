@@ -45,6 +45,8 @@ pub struct Workload {
     connection: Conn,
     last: BTreeMap<String, Arc<Content>>,
     with_ddl: bool,
+    /// Settings that the writer's session changes between them.
+    settings: Vec<&'static str>,
 }
 
 impl Workload {
@@ -61,7 +63,7 @@ impl Workload {
         let keys = vec![BTreeSet::new(); tables.len()];
         let random = StdRng::seed_from_u64(seed);
         let (flavor, last, with_ddl) = (server.flavor, BTreeMap::new(), true);
-        Self { database, flavor, random, tables, keys, connection, last, with_ddl }
+        Self { database, flavor, random, tables, keys, connection, last, with_ddl, settings: Vec::new() }
     }
 
     pub async fn create_tables(&mut self) {
@@ -73,6 +75,11 @@ impl Workload {
     /// Leaves ADD COLUMN and TRUNCATE out from now on.
     pub fn without_ddl(&mut self) {
         self.with_ddl = false;
+    }
+
+    /// From now on the session sets one of these before every few transactions.
+    pub fn with_settings(&mut self, settings: &[&'static str]) {
+        self.settings = settings.to_vec();
     }
 
     /// The pattern that selects the tables in a job file.
@@ -145,6 +152,10 @@ impl Workload {
 
     /// One transaction; gives the indexes of the tables that it may have changed.
     async fn transaction(&mut self) -> BTreeSet<usize> {
+        if !self.settings.is_empty() && self.random.random_bool(0.3) {
+            let setting = *self.settings.choose(&mut self.random).expect("there are some");
+            self.must(setting).await;
+        }
         match self.random.random_range(0..100) {
             0..3 if self.with_ddl => self.add_column().await,
             3..4 if self.with_ddl => self.truncate().await,
@@ -171,7 +182,8 @@ impl Workload {
     async fn several_statements(&mut self) -> BTreeSet<usize> {
         let mut touched = BTreeSet::new();
         let mut savepoints = 0;
-        self.must("BEGIN").await;
+        let xa = !self.settings.is_empty() && self.random.random_bool(0.2);
+        self.must(if xa { "XA START 'oracle'" } else { "BEGIN" }).await;
         for _ in 0..self.random.random_range(1..10) {
             if self.random.random_bool(0.12) {
                 savepoints += 1;
@@ -187,7 +199,13 @@ impl Workload {
             }
         }
         let end = if self.random.random_bool(0.15) { "ROLLBACK" } else { "COMMIT" };
-        self.must(end).await;
+        if xa {
+            self.must("XA END 'oracle'").await;
+            self.must("XA PREPARE 'oracle'").await;
+            self.must(&format!("XA {end} 'oracle'")).await;
+        } else {
+            self.must(end).await;
+        }
         touched
     }
 
@@ -202,7 +220,7 @@ impl Workload {
             _ => ("DECIMAL(8,3)", "DECIMAL(8,3) NULL", Kind::Decimal { precision: 8, scale: 3, unsigned: false }, true),
         };
         self.must(&format!("ALTER TABLE {} ADD COLUMN {name} {definition}", self.tables[index].name)).await;
-        self.tables[index].columns.push(Column { name, sql: sql.to_string(), kind, nullable });
+        self.tables[index].columns.push(Column { name, sql: sql.to_string(), kind, nullable, default: None });
         BTreeSet::from([index])
     }
 
@@ -218,7 +236,8 @@ impl Workload {
     }
 
     fn statements(&mut self, index: usize) -> Statements<'_> {
-        Statements { table: &self.tables[index], keys: &mut self.keys[index], random: &mut self.random }
+        let flavor = self.flavor;
+        Statements { table: &self.tables[index], keys: &mut self.keys[index], random: &mut self.random, flavor }
     }
 
     /// A statement that must work.

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
+use self::partial::Defaults;
 use super::column::ColumnBuilder;
 use super::reader::{Malformed, Reader};
 use super::rows::RowsKind;
 use super::table_map::bit;
 use super::wire::WireColumn;
-use crate::change::{ChangeBatch, Losses, Operation, SourcePosition, TransactionSpan};
+use crate::change::{ChangeBatch, Gaps, Losses, Operation, SourcePosition, TransactionSpan};
 use crate::schema::TableSchema;
+
+mod partial;
 
 /// Where an event ends: the offset in bytes in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,9 @@ pub struct RowBuffer {
     keys_end: usize,
     bytes_per_row: usize,
     operations: Vec<Operation>,
+    /// May end before the rows do: the others have no gaps.
+    gaps: Option<Gaps>,
+    defaults: Defaults,
     spans: Vec<Span>,
     committed_rows: usize,
     losses: Losses,
@@ -54,6 +60,7 @@ pub struct Taken {
     schema: Arc<TableSchema>,
     rows: RecordBatch,
     operations: Vec<Operation>,
+    gaps: Option<Gaps>,
     spans: Vec<Span>,
     pub committed_rows: usize,
 }
@@ -73,6 +80,8 @@ impl RowBuffer {
             keys_end,
             bytes_per_row,
             operations,
+            gaps: None,
+            defaults: Defaults::default(),
             spans,
             committed_rows: 0,
             losses,
@@ -121,6 +130,10 @@ impl RowBuffer {
             builder.truncate(rows);
         }
         self.operations.truncate(rows);
+        if let Some(gaps) = &mut self.gaps {
+            gaps.truncate(rows);
+        }
+        self.defaults.truncate(rows);
         self.spans.retain(|span| span.first_row < rows);
     }
 
@@ -234,7 +247,12 @@ impl RowBuffer {
     /// # Errors
     /// If the builders disagree, which would be a fault of theirs.
     pub fn take(&mut self) -> Result<Taken, Malformed> {
-        let arrays = self.builders.iter_mut().map(|builder| builder.finish()).collect();
+        let mut arrays: Vec<_> = self.builders.iter_mut().map(|builder| builder.finish()).collect();
+        self.defaults.set(&mut arrays)?;
+        let mut gaps = self.gaps.take();
+        if let Some(gaps) = &mut gaps {
+            gaps.pad_to(self.operations.len());
+        }
         let rows = RecordBatch::try_new(self.schema.arrow_schema(), arrays);
         let rows = rows.map_err(|error| Malformed::value(format!("columns do not fit together: {error}")))?;
         for builder in &mut self.builders {
@@ -244,6 +262,7 @@ impl RowBuffer {
             schema: Arc::clone(&self.schema),
             rows,
             operations: std::mem::take(&mut self.operations),
+            gaps,
             spans: std::mem::take(&mut self.spans),
             committed_rows: std::mem::take(&mut self.committed_rows),
         })
@@ -278,6 +297,7 @@ impl Taken {
         Some(ChangeBatch {
             schema: Arc::clone(&self.schema),
             rows: self.rows.slice(from, to - from),
+            gaps: self.gaps.as_ref().and_then(|gaps| gaps.slice(from, to - from)),
             transactions: transactions.collect(),
             operations,
         })

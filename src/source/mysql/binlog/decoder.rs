@@ -9,6 +9,7 @@ use super::payload::Payload;
 use super::reader::Malformed;
 use super::tables::Tables;
 use super::transaction::Transaction;
+use super::xa::Prepared;
 use crate::change::{Losses, ResumePoint, TableId};
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
@@ -78,6 +79,7 @@ pub struct Decoder {
     pub(super) ready: VecDeque<SourceEvent>,
     pub(super) database_charsets: HashMap<String, String>,
     pub(super) payload: Option<Payload>,
+    pub(super) prepared: Prepared,
     /// The events stand in files: what a relay log holds of its master's rotations means nothing for them.
     pub(super) in_files: bool,
     failed: Option<(SourceErrorKind, String)>,
@@ -107,6 +109,7 @@ impl Decoder {
             ready: VecDeque::new(),
             database_charsets: HashMap::new(),
             payload: None,
+            prepared: Prepared::default(),
             in_files: false,
             failed: None,
         }
@@ -160,7 +163,8 @@ impl Decoder {
     pub fn flush(&mut self) -> Result<(), SourceError> {
         self.drain_payload(usize::MAX)?;
         self.pass_headers();
-        self.boundary_due |= !self.transaction.open;
+        self.prepared.count_flush();
+        self.boundary_due |= !self.transaction.open && self.prepared.is_empty();
         let result = self.hand_out(Vec::new());
         self.settle(result.map_err(Failure::from), None)
     }
@@ -168,7 +172,7 @@ impl Decoder {
     /// Between transactions, what has been read since the last one moves the boundary too: a new file begins
     /// with events that belong to none.
     fn pass_headers(&mut self) {
-        let is_between = self.is_between_transactions() && !self.transaction.announced;
+        let is_between = self.is_between_transactions() && !self.transaction.announced && self.prepared.is_empty();
         let is_ahead = (self.here.number, self.here.offset) > (self.boundary.number, self.boundary.offset);
         if is_between && is_ahead && self.format.is_some() {
             self.boundary.clone_from(&self.here);

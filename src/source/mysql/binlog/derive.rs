@@ -8,7 +8,7 @@ use super::table_map::{ColumnMetadata, TableMap};
 use super::wire::{WireColumn, code};
 use crate::schema::TableSchema;
 use crate::source::mysql::charset::Charset;
-use crate::source::mysql::column_type::{BlobKind, ColumnType, GEOMETRIES, TextKind};
+use crate::source::mysql::column_type::{BlobKind, ColumnType, GEOMETRIES, TextKind, split_left_out};
 
 /// The setting that a log needs so that its tables explain themselves.
 const METADATA_ADVICE: &str = "set binlog_row_metadata=FULL on the server, or begin with a log that has the table's \
@@ -80,10 +80,14 @@ pub fn check_key(schema: &TableSchema) -> Result<(), String> {
             Err(error) => return Err(format!("column {}: {error}", column.name)),
         };
         if !usable {
-            return Err(format!("key column {} is {}, which cannot be a key", column.name, column.source_type));
+            return Err(format!("key column {} is {}, which cannot be a key", column.name, plain(&column.source_type)));
         }
     }
     Ok(())
+}
+
+fn plain(source_type: &str) -> &str {
+    split_left_out(source_type).0
 }
 
 /// Builders for the rows of `map` under a known schema.
@@ -101,7 +105,7 @@ pub fn builders(map: &TableMap, schema: &TableSchema) -> Result<Vec<Box<dyn Colu
     let mut builders = Vec::with_capacity(map.columns.len());
     for ((wire, metadata), known) in map.columns.iter().zip(&map.metadata).zip(&schema.columns) {
         let differs = |found: String| {
-            let (name, known) = (&known.name, &known.source_type);
+            let (name, known) = (&known.name, plain(&known.source_type));
             format!("column {name} is {known}, but the log has {found}; load the table again")
         };
         let column_type: ColumnType = known.source_type.parse().map_err(|error| format!("{error}"))?;

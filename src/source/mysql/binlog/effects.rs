@@ -95,7 +95,9 @@ impl Decoder {
     ) -> Result<(), Failure> {
         let Some(known) = self.known(table).filter(|_| self.tables.wants(table)) else { return Ok(()) };
         let news = defaults.iter().filter(|(name, _)| known.column_index(name).is_none()).count();
-        if news == 0 || schema.columns.len() == known.columns.len() {
+        let is_old = news == 0 || schema.columns.len() == known.columns.len();
+        // A default that changed is a change too: rows that leave the column out get it.
+        if is_old && (!defaults.is_empty() || schema.columns == known.columns) {
             return Ok(());
         }
         let defaults = defaults.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -116,6 +118,7 @@ impl Decoder {
             schema,
             rows,
             operations: vec![Operation::Truncate],
+            gaps: None,
             transactions: vec![TransactionSpan { first_row: 0, commit_time_us, position: self.here.position() }],
         }));
         Ok(())

@@ -10,6 +10,7 @@ use super::statement::{Control, Query};
 use super::table_map::TableMap;
 use super::tables::Target;
 use super::transaction::{Gtid, GtidEvent, Savepoint};
+use super::xa::Kept;
 use super::{inflate, previous_gtids};
 use crate::source::SourceEvent;
 use crate::source::mysql::gtid::{GtidSet, MariaDbGtidSet};
@@ -39,7 +40,6 @@ impl Decoder {
                 self.payload = Some(Payload::read(body)?);
                 Ok(())
             }
-            kind::PARTIAL_UPDATE_ROWS => self.partial_rows(body, header),
             other => match RowsFormat::of(other) {
                 Some(format) => self.rows(body, header, format),
                 None => other_event(header),
@@ -62,7 +62,8 @@ impl Decoder {
         self.transaction.announced = false;
         self.tables.forget_maps();
         self.format = Some(format);
-        if (self.here.number, 4) > (self.boundary.number, self.boundary.offset) {
+        let is_ahead = (self.here.number, 4) > (self.boundary.number, self.boundary.offset);
+        if is_ahead && self.prepared.is_empty() {
             self.boundary = Mark { offset: 4, ..self.here.clone() };
             self.boundary_due = true;
         }
@@ -86,7 +87,8 @@ impl Decoder {
             return Err(Malformed::value("a log file ends within a transaction").into());
         }
         let next = Mark { file: (*name).into(), number: super::file_number(&name).unwrap_or(0), offset };
-        if (next.number, next.offset) > (self.boundary.number, self.boundary.offset) && !self.transaction.open {
+        let is_ahead = (next.number, next.offset) > (self.boundary.number, self.boundary.offset);
+        if is_ahead && !self.transaction.open && self.prepared.is_empty() {
             self.boundary = next.clone();
             self.boundary_due = true;
         }
@@ -101,6 +103,7 @@ impl Decoder {
         self.transaction.gtid = event.gtid;
         self.transaction.commit_time_us = event.commit_time_us;
         self.transaction.open = event.begins;
+        self.transaction.xa = event.is_xa.then(Kept::default);
         Ok(())
     }
 
@@ -114,8 +117,14 @@ impl Decoder {
 
     fn query(&mut self, query: Query, header: &EventHeader) -> Result<(), Failure> {
         match Control::of(&query.statement) {
-            Control::Begin | Control::XaStart => self.transaction.open = true,
-            Control::Commit | Control::XaFinish => return self.end_transaction(header),
+            Control::Begin => self.transaction.open = true,
+            Control::XaStart => {
+                self.transaction.open = true;
+                self.transaction.xa = Some(Kept::default());
+            }
+            Control::XaCommit(id) => return self.xa_commit(&id, header),
+            Control::XaRollback(id) => return self.xa_roll_back(&id, header),
+            Control::Commit => return self.end_transaction(header),
             Control::Rollback => {
                 self.roll_back()?;
                 return self.end_transaction(header);
@@ -183,16 +192,12 @@ impl Decoder {
         }
         if let Target::Table(index) = target {
             let columns = RowsColumns::read(&mut reader, format)?;
-            if columns.all_present {
-                let inflated;
-                if format.compressed {
-                    inflated = inflate::event(reader.rest())?;
-                    reader = Reader::new(&inflated);
-                }
-                self.append_rows(index, &columns, format, &mut reader, header)?;
-            } else {
-                self.stop_index(index, ROW_IMAGE_ADVICE.to_string())?;
+            let inflated;
+            if format.compressed {
+                inflated = inflate::event(reader.rest())?;
+                reader = Reader::new(&inflated);
             }
+            self.append_rows(index, &columns, format, &mut reader, header)?;
         }
         if head.ends_statement && self.transaction.ends_with_statement {
             return self.end_transaction(header);
@@ -209,6 +214,12 @@ impl Decoder {
         header: &EventHeader,
     ) -> Result<(), Failure> {
         let time_us = self.transaction.commit_time_us.unwrap_or_else(|| header_time_us(header));
+        if !columns.all_present
+            && let Some(buffer) = self.tables.buffer(index).filter(|buffer| buffer.width() == columns.count)
+            && let Some(reason) = buffer.image_fault(format.kind, columns)
+        {
+            return self.stop_index(index, reason);
+        }
         while !rows.is_empty() {
             let budget = self.chunk_bytes.saturating_sub(self.held_bytes).max(1);
             let Some(buffer) = self.tables.buffer(index) else { return Ok(()) };
@@ -222,37 +233,17 @@ impl Decoder {
                 self.transaction.touched.push(index);
             }
             let rows_before = buffer.rows();
-            self.held_bytes += buffer.append(format.kind, rows, budget)?;
+            self.held_bytes += if columns.all_present {
+                buffer.append(format.kind, rows, budget)?
+            } else {
+                buffer.append_partial(format, columns, rows, budget)?
+            };
             self.held_rows += buffer.rows() - rows_before;
             if self.held_bytes >= self.chunk_bytes {
                 self.hand_out(Vec::new())?;
             }
         }
         Ok(())
-    }
-
-    fn partial_rows(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
-        let table_id_bytes = self.format.as_ref().map_or(6, |format| format.table_id_bytes(header.kind));
-        let head = RowsHead::read(&mut Reader::new(body), table_id_bytes)?;
-        match self.tables.target(head.table_id) {
-            Some(Target::Table(index)) => self.stop_index(index, PARTIAL_JSON_ADVICE.to_string()),
-            Some(Target::Skip) => Ok(()),
-            None => Err(Malformed::value(format!("rows of table id {} without a TABLE_MAP", head.table_id)).into()),
-        }
-    }
-
-    /// MySQL: `XA_prepare_event`. A transaction that is committed in one phase ends here; one that is only
-    /// prepared may be committed at any later place in the log.
-    fn xa_prepare(&mut self, body: &[u8], header: &EventHeader) -> Result<(), Failure> {
-        let one_phase = Reader::new(body).u8()? != 0;
-        if !one_phase {
-            let touched = self.transaction.touched.clone();
-            self.roll_back()?;
-            for index in touched {
-                self.stop_index(index, XA_ADVICE.to_string())?;
-            }
-        }
-        self.end_transaction(header)
     }
 
     pub(super) fn end_transaction(&mut self, header: &EventHeader) -> Result<(), Failure> {
@@ -267,11 +258,15 @@ impl Decoder {
         // The list is used again, so that a transaction costs no allocation.
         self.transaction.touched = ended.touched;
         self.transaction.touched.clear();
+        self.tables.trim_maps();
+        let is_chunk = self.held_bytes >= self.chunk_bytes || self.held_rows >= self.chunk_rows;
+        self.prepared.handed += ended.handed;
+        if !self.prepared.is_empty() {
+            return if is_chunk { Ok(self.hand_out(Vec::new())?) } else { Ok(()) };
+        }
         self.boundary.clone_from(&self.here);
         self.boundary_time_us = Some(time_us);
         self.boundary_due = true;
-        self.tables.trim_maps();
-        let is_chunk = self.held_bytes >= self.chunk_bytes || self.held_rows >= self.chunk_rows;
         if !self.stops_due.is_empty() || is_chunk {
             let stops = std::mem::take(&mut self.stops_due);
             self.hand_out(stops.into_iter().map(SourceEvent::TableStopped).collect())?;
@@ -298,14 +293,7 @@ impl Decoder {
     }
 }
 
-const ROW_IMAGE_ADVICE: &str = "the log has only some columns of its changed rows: SET GLOBAL binlog_row_image = FULL, \
-                                then load the table again";
-const PARTIAL_JSON_ADVICE: &str = "the log has only the changed parts of its JSON: SET GLOBAL binlog_row_value_options \
-                                   = '', then load the table again";
-const XA_ADVICE: &str = "it was changed by an XA PREPARE, a two-phase transaction, which is not followed: change it \
-                         in plain transactions, then load the table again";
-
-fn header_time_us(header: &EventHeader) -> i64 {
+pub(super) fn header_time_us(header: &EventHeader) -> i64 {
     i64::from(header.timestamp_s) * 1_000_000
 }
 

@@ -1,5 +1,6 @@
 //! Handing out what is held, and taking it back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::buffer::{RowBuffer, Taken};
@@ -7,9 +8,18 @@ use super::decoder::{Decoder, Failure};
 use super::derive;
 use super::reader::Malformed;
 use super::table_map::TableMap;
-use crate::change::{ResumePoint, TableId};
+use super::xa::Kept;
+use crate::change::{ChangeBatch, ResumePoint, TableId};
 use crate::schema::TableSchema;
 use crate::source::{Boundary, SchemaChange, SourceEvent, TableStopped};
+
+/// Hands out rows of the open transaction; those of an XA transaction are kept.
+fn give(ready: &mut VecDeque<SourceEvent>, xa: &mut Option<Kept>, batch: ChangeBatch) {
+    match xa {
+        Some(kept) => kept.push(batch),
+        None => ready.push_back(SourceEvent::Rows(batch)),
+    }
+}
 
 impl Decoder {
     /// Hands out the rows of ended transactions and their boundary, then `between`, then the rows of the open
@@ -19,12 +29,15 @@ impl Decoder {
         let mut open = Vec::new();
         for (index, buffer) in self.tables.full_buffers() {
             let taken = buffer.take()?;
-            self.ready.extend(taken.slice(0, taken.committed_rows).map(SourceEvent::Rows));
+            let ended = taken.slice(0, taken.committed_rows).map(SourceEvent::Rows);
+            self.prepared.handed += usize::from(ended.is_some());
+            self.ready.extend(ended);
             if taken.rows() > taken.committed_rows {
                 open.push((index, taken));
             }
         }
         if std::mem::take(&mut self.boundary_due) {
+            self.prepared.handed = 0;
             self.ready.push_back(SourceEvent::Boundary(Boundary {
                 resume: ResumePoint {
                     position: self.boundary.position(),
@@ -51,7 +64,7 @@ impl Decoder {
             for ((index, taken), from) in open.iter().zip(&mut from) {
                 let mark = savepoint.rows.iter().find(|(table, _)| table == index).map_or(*from, |(_, rows)| *rows);
                 if let Some(batch) = taken.slice(*from, mark.max(*from)) {
-                    self.ready.push_back(SourceEvent::Rows(batch));
+                    give(&mut self.ready, &mut self.transaction.xa, batch);
                     self.transaction.handed += 1;
                 }
                 *from = mark.max(*from);
@@ -61,7 +74,7 @@ impl Decoder {
         }
         for ((_, taken), from) in open.iter().zip(from) {
             if let Some(batch) = taken.slice(from, taken.rows()) {
-                self.ready.push_back(SourceEvent::Rows(batch));
+                give(&mut self.ready, &mut self.transaction.xa, batch);
                 self.transaction.handed += 1;
             }
         }
@@ -76,11 +89,17 @@ impl Decoder {
         }
     }
 
+    /// Of the `Rows` events of the open transaction only the first `keep` remain.
+    fn discard(&mut self, keep: usize) {
+        self.ready.push_back(SourceEvent::Discard { keep: self.prepared.handed + keep });
+    }
+
     /// Takes the open transaction back; its id still counts as read.
     pub(super) fn roll_back(&mut self) -> Result<(), Failure> {
         self.roll_back_held();
-        if std::mem::take(&mut self.transaction.handed) > 0 {
-            self.ready.push_back(SourceEvent::Discard { keep: 0 });
+        let is_kept = self.transaction.xa.take().is_some();
+        if std::mem::take(&mut self.transaction.handed) > 0 && !is_kept {
+            self.discard(0);
         }
         self.transaction.savepoints.clear();
         self.transaction.open = false;
@@ -100,7 +119,10 @@ impl Decoder {
             }
         }
         if handed < self.transaction.handed {
-            self.ready.push_back(SourceEvent::Discard { keep: handed });
+            match &mut self.transaction.xa {
+                Some(kept) => kept.truncate(handed),
+                None => self.discard(handed),
+            }
             self.transaction.handed = handed;
         }
         Ok(())
@@ -173,7 +195,7 @@ impl Decoder {
             buffer.roll_back();
         }
         let stopped = TableStopped { table: table.id.clone(), position, reason };
-        if self.transaction.handed > 0 {
+        if self.transaction.handed > 0 || !self.prepared.is_empty() {
             self.stops_due.push(stopped);
         } else {
             self.hand_out(vec![SourceEvent::TableStopped(stopped)])?;

@@ -24,6 +24,7 @@ mod table_map;
 mod tables;
 mod transaction;
 mod wire;
+mod xa;
 
 pub use decoder::{CHUNK_BYTES, Decoder, DecoderOptions};
 pub use event::{EVENT_BYTES_MAX, EventHeader, Flavor, FormatDescription, HEADER_BYTES, MAGIC, MAGIC_ENCRYPTED};

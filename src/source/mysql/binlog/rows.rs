@@ -23,6 +23,8 @@ pub enum RowsKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowsFormat {
     pub kind: RowsKind,
+    /// New JSON documents may stand as changes of the old ones (`binlog_row_value_options=PARTIAL_JSON`).
+    pub partial_json: bool,
     /// Version 2 has extra data after the flags.
     pub extra_data: bool,
     /// MariaDB's `log_bin_compress`.
@@ -32,12 +34,13 @@ pub struct RowsFormat {
 impl RowsFormat {
     /// `None` for a type that is no row event.
     pub fn of(event_kind: u8) -> Option<Self> {
+        let partial_json = event_kind == kind::PARTIAL_UPDATE_ROWS;
         let (kind, extra_data, compressed) = match event_kind {
             kind::WRITE_ROWS_V1 => (RowsKind::Write, false, false),
             kind::UPDATE_ROWS_V1 => (RowsKind::Update, false, false),
             kind::DELETE_ROWS_V1 => (RowsKind::Delete, false, false),
             kind::WRITE_ROWS => (RowsKind::Write, true, false),
-            kind::UPDATE_ROWS => (RowsKind::Update, true, false),
+            kind::UPDATE_ROWS | kind::PARTIAL_UPDATE_ROWS => (RowsKind::Update, true, false),
             kind::DELETE_ROWS => (RowsKind::Delete, true, false),
             kind::MARIADB_WRITE_ROWS_COMPRESSED_V1 => (RowsKind::Write, false, true),
             kind::MARIADB_UPDATE_ROWS_COMPRESSED_V1 => (RowsKind::Update, false, true),
@@ -47,7 +50,7 @@ impl RowsFormat {
             kind::MARIADB_DELETE_ROWS_COMPRESSED => (RowsKind::Delete, true, true),
             _ => return None,
         };
-        Some(Self { kind, extra_data, compressed })
+        Some(Self { kind, partial_json, extra_data, compressed })
     }
 }
 
@@ -71,8 +74,12 @@ impl RowsHead {
 #[derive(Debug, Clone)]
 pub struct RowsColumns {
     pub count: usize,
-    /// Whether every image has every column.
+    /// Whether every image has every column, whole.
     pub all_present: bool,
+    /// Whether each column is in the old images; empty for [`RowsKind::Write`].
+    pub before: Vec<bool>,
+    /// Whether each column is in the new images; empty for [`RowsKind::Delete`].
+    pub after: Vec<bool>,
 }
 
 impl RowsColumns {
@@ -84,11 +91,19 @@ impl RowsColumns {
             body.take(usize::from(length))?;
         }
         let count = body.length()?;
-        let mut all_present = all_set(body.take(count.div_ceil(8))?, count);
-        if format.kind == RowsKind::Update {
-            all_present &= all_set(body.take(count.div_ceil(8))?, count);
+        let first = body.take(count.div_ceil(8))?;
+        let second = if format.kind == RowsKind::Update { body.take(count.div_ceil(8))? } else { &[] };
+        let second_full = second.is_empty() || all_set(second, count);
+        if !format.partial_json && second_full && all_set(first, count) {
+            return Ok(Self { count, all_present: true, before: Vec::new(), after: Vec::new() });
         }
-        Ok(Self { count, all_present })
+        let bits = |bitmap: &[u8]| (0..count).map(|index| bit(bitmap, index)).collect();
+        let (before, after) = match format.kind {
+            RowsKind::Write => (Vec::new(), bits(first)),
+            RowsKind::Update => (bits(first), bits(second)),
+            RowsKind::Delete => (bits(first), Vec::new()),
+        };
+        Ok(Self { count, all_present: false, before, after })
     }
 }
 

@@ -117,8 +117,9 @@ pub enum Control {
     Release(String),
     XaStart,
     XaEnd,
-    /// XA COMMIT and XA ROLLBACK of a transaction that was prepared earlier.
-    XaFinish,
+    /// Of the transaction that was prepared earlier under this id.
+    XaCommit(String),
+    XaRollback(String),
     /// A statement that changes data or definitions.
     Other,
 }
@@ -144,10 +145,16 @@ impl Control {
             ("RELEASE", "SAVEPOINT") => Self::Release(name(2)),
             ("XA", "START" | "BEGIN") => Self::XaStart,
             ("XA", "END" | "PREPARE") => Self::XaEnd,
-            ("XA", "COMMIT" | "ROLLBACK") => Self::XaFinish,
+            ("XA", "COMMIT") => Self::XaCommit(xa_id(text)),
+            ("XA", "ROLLBACK") => Self::XaRollback(xa_id(text)),
             _ => Self::Other,
         }
     }
+}
+
+/// The id behind two words, as [`super::xa`] writes it.
+fn xa_id(text: &str) -> String {
+    text.split_ascii_whitespace().nth(2).unwrap_or_default().to_ascii_uppercase()
 }
 
 /// The name after so many words, without quotes, in lower case: names of savepoints are case-insensitive.
@@ -179,7 +186,8 @@ mod tests {
         check("ROLLBACK TO `x`", Control::RollbackTo("x".into()));
         check("rollback to savepoint X", Control::RollbackTo("x".into()));
         check("XA START X'61',X'',1", Control::XaStart);
-        check("XA COMMIT X'61',X'',1", Control::XaFinish);
+        check("XA COMMIT X'6a',X'',1", Control::XaCommit("X'6A',X'',1".into()));
+        check("XA ROLLBACK X'61',X'71',7", Control::XaRollback("X'61',X'71',7".into()));
         check("BEGIN_SOMETHING", Control::Other);
         check("CREATE TABLE t (a int)", Control::Other);
         check("", Control::Other);

@@ -3,6 +3,7 @@
 //! MySQL: `libs/mysql/binlog/event/control_events.h` for the GTID events; MariaDB manual, "GTID_EVENT".
 
 use super::reader::{Malformed, Reader};
+use super::xa::Kept;
 
 /// Most savepoints of one transaction that are kept, the newest: far more than a program goes back over.
 const SAVEPOINTS_MAX: usize = 10_000;
@@ -32,6 +33,8 @@ pub struct GtidEvent {
     pub commit_time_us: Option<i64>,
     /// MariaDB: the event takes the place of BEGIN.
     pub begins: bool,
+    /// MariaDB: the event takes the place of XA START.
+    pub is_xa: bool,
 }
 
 impl GtidEvent {
@@ -42,26 +45,28 @@ impl GtidEvent {
         let uuid = reader.array()?;
         let number = reader.u64()?;
         let gtid = (!anonymous).then_some(Gtid::MySql { uuid, tag: String::new(), number });
-        Ok(Self { gtid, commit_time_us: commit_time(&mut reader).unwrap_or(None), begins: false })
+        Ok(Self { gtid, commit_time_us: commit_time(&mut reader).unwrap_or(None), begins: false, is_xa: false })
     }
 
     /// GTID_TAGGED of MySQL 8.3 and later. What cannot be read makes the id unknown, no more.
     pub fn read_tagged(body: &[u8]) -> Self {
-        let unknown = Self { gtid: Some(Gtid::Unknown), commit_time_us: None, begins: false };
+        let unknown = Self { gtid: Some(Gtid::Unknown), commit_time_us: None, begins: false, is_xa: false };
         Tagged::read(body).map_or(unknown, |tagged| Self {
             gtid: Some(Gtid::MySql { uuid: tagged.uuid, tag: tagged.tag, number: tagged.number }),
             commit_time_us: tagged.original_us.or(tagged.immediate_us),
             begins: false,
+            is_xa: false,
         })
     }
 
     /// MariaDB's.
     pub fn read_mariadb(body: &[u8], server_id: u32) -> Result<Self, Malformed> {
         const STANDALONE: u8 = 1;
+        const PREPARED_XA: u8 = 0x40;
         let mut reader = Reader::new(body);
         let (sequence, domain, flags) = (reader.u64()?, reader.u32()?, reader.u8()?);
         let gtid = Some(Gtid::MariaDb { domain, server_id, sequence });
-        Ok(Self { gtid, commit_time_us: None, begins: flags & STANDALONE == 0 })
+        Ok(Self { gtid, commit_time_us: None, begins: flags & STANDALONE == 0, is_xa: flags & PREPARED_XA != 0 })
     }
 }
 
@@ -167,6 +172,8 @@ pub struct Transaction {
     /// `Rows` events of it that have been handed out.
     pub handed: usize,
     pub savepoints: Vec<Savepoint>,
+    /// It is an XA transaction: its rows are kept until it is known what becomes of it.
+    pub xa: Option<Kept>,
     /// Tables with rows of it in their buffers.
     pub touched: Vec<usize>,
 }
@@ -205,7 +212,7 @@ mod tests {
         let body = hex("0278000000026e5d037502d0b103410322c503d1026d0204f10300000002\
              0404060c72656c6f6164080c0a100c7fa29768e37f61061089041283120b");
         let gtid = Some(Gtid::MySql { uuid, tag: "reload".into(), number: 1 });
-        let expected = GtidEvent { gtid, commit_time_us: Some(1_796_051_764_287_394), begins: false };
+        let expected = GtidEvent { gtid, commit_time_us: Some(1_796_051_764_287_394), begins: false, is_xa: false };
         assert_eq!(GtidEvent::read_tagged(&body), expected);
         for length in 0..body.len() {
             assert_eq!(GtidEvent::read_tagged(&body[..length]).gtid, Some(Gtid::Unknown), "{length}");

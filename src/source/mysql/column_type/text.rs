@@ -55,6 +55,7 @@ impl FromStr for ColumnType {
     type Err = ColumnTypeError;
 
     fn from_str(text: &str) -> Result<Self, ColumnTypeError> {
+        let (text, _) = super::split_left_out(text);
         let parts = Parts::read(text).map_err(|problem| match problem {
             Problem::Unknown => ColumnTypeError::Unknown { text: text.to_string() },
             Problem::Invalid(problem) => ColumnTypeError::Invalid { text: text.to_string(), problem },

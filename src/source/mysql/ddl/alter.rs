@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::column::{self, ColumnDefinition, Generated, Place};
 use super::create::{default_charset, is_constraint, primary_key};
-use super::default;
+use super::default::{self, Default};
 use super::token::Cursor;
 use super::{Context, Effect};
 use crate::change::TableId;
 use crate::schema::{Column, TableSchema};
-use crate::source::mysql::column_type::ColumnType;
+use crate::source::mysql::column_type::{ColumnType, split_left_out};
 
 /// What one clause does.
 enum Change {
@@ -18,6 +18,8 @@ enum Change {
     Add(ColumnDefinition),
     /// MODIFY or CHANGE of the column of this name.
     Redefine(String, ColumnDefinition),
+    /// ALTER COLUMN SET DEFAULT or DROP DEFAULT.
+    Default(String, Default),
     /// A change to report, and another table that it touches.
     Other(String, Option<TableId>),
 }
@@ -61,6 +63,9 @@ fn read_clause(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<C
     }
     if item.skip(&["drop"]) {
         return Ok(vec![read_drop(item)]);
+    }
+    if item.skip(&["alter"]) {
+        return Ok(read_default(item).into_iter().collect());
     }
     if item.skip(&["rename"]) {
         return Ok(vec![read_rename(item, context)]);
@@ -119,6 +124,20 @@ fn read_add(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<Chan
     Ok(added)
 }
 
+/// ALTER of a column; that of an index or a constraint changes nothing.
+fn read_default(item: &mut Cursor<'_, '_>) -> Option<Change> {
+    if ["index", "key", "check", "constraint"].iter().any(|word| item.sees(&[word])) {
+        return None;
+    }
+    item.skip(&["column"]);
+    item.skip(&["if", "exists"]);
+    let name = item.name()?;
+    if item.skip(&["drop", "default"]) {
+        return Some(Change::Default(name, Default::Missing));
+    }
+    item.skip(&["set", "default"]).then(|| Change::Default(name, default::read(item)))
+}
+
 fn read_drop(item: &mut Cursor<'_, '_>) -> Change {
     const KEEPS_COLUMNS: [&str; 5] = ["index", "key", "foreign", "constraint", "check"];
     if item.sees(&["primary"]) {
@@ -172,7 +191,11 @@ impl Alteration<'_> {
             let refused = match change {
                 Change::Nothing => Ok(()),
                 Change::Add(column) => self.add(&column, &mut schema, &mut defaults),
-                Change::Redefine(old, column) => self.redefine(&old, &column, &schema),
+                Change::Redefine(old, column) => self.redefine(&old, &column, &mut schema),
+                Change::Default(name, default) => {
+                    self.set_default(&name, &default, &mut schema);
+                    Ok(())
+                }
                 Change::Other(what, table) => {
                     touched.extend(table);
                     Err(what)
@@ -187,7 +210,7 @@ impl Alteration<'_> {
         if let Some(charset) = &self.charset {
             schema.default_charset = Some(charset.clone());
         }
-        if defaults.is_empty() && schema.default_charset == known.default_charset {
+        if defaults.is_empty() && schema == **known {
             return Vec::new();
         }
         schema.version += 1;
@@ -207,7 +230,7 @@ impl Alteration<'_> {
         let mut whats = Vec::new();
         for change in changes {
             match change {
-                Change::Nothing => {}
+                Change::Nothing | Change::Default(..) => {}
                 Change::Add(column) => whats.push(format!("column {} was added", column.name)),
                 Change::Redefine(old, _) => whats.push(format!("column {old} was redefined")),
                 Change::Other(what, table) => {
@@ -258,7 +281,8 @@ impl Alteration<'_> {
         let column_type = definition.data_type.resolve(&self.table_charset());
         let value = default::of_old_rows(definition, &column_type)?;
         let at = place(definition, schema).ok_or_else(|| format!("column {name} was added after an unknown one"))?;
-        schema.columns.insert(at, column_type.column(name, definition.nullable));
+        let left_out = default::left_out(definition, &column_type, self.context.mariadb);
+        schema.columns.insert(at, column_type.column_left_out(name, definition.nullable, &left_out));
         for index in schema.key.iter_mut().filter(|index| **index >= at) {
             *index += 1;
         }
@@ -266,17 +290,32 @@ impl Alteration<'_> {
         Ok(())
     }
 
-    /// Nothing, if name, type and place stay.
-    fn redefine(&self, old: &str, definition: &ColumnDefinition, schema: &TableSchema) -> Result<(), String> {
+    /// Nothing but another default, if name, type and place stay.
+    fn redefine(&self, old: &str, definition: &ColumnDefinition, schema: &mut TableSchema) -> Result<(), String> {
         let changed = || format!("column {old} was redefined");
-        let column: &Column =
-            schema.columns.iter().find(|column| column.name.eq_ignore_ascii_case(old)).ok_or_else(changed)?;
+        let column: &mut Column =
+            schema.columns.iter_mut().find(|column| column.name.eq_ignore_ascii_case(old)).ok_or_else(changed)?;
         let column_type = definition.data_type.resolve(&self.table_charset());
         let same = column.name == definition.name
-            && column.source_type == column_type.to_string()
+            && split_left_out(&column.source_type).0 == column_type.to_string()
             && definition.place.is_none()
             && definition.generated == Generated::No;
-        if same { Ok(()) } else { Err(changed()) }
+        if same {
+            let left_out = default::left_out(definition, &column_type, self.context.mariadb);
+            column.source_type = format!("{column_type}{}", left_out.suffix());
+            Ok(())
+        } else {
+            Err(changed())
+        }
+    }
+
+    /// A default that cannot be read makes it unknown; so does one of a type that cannot.
+    fn set_default(&self, name: &str, default: &Default, schema: &mut TableSchema) {
+        let Some(index) = schema.column_index(name) else { return };
+        let column = &mut schema.columns[index];
+        let plain = split_left_out(&column.source_type).0.to_string();
+        let left_out = plain.parse::<ColumnType>().map(|kind| default::of_default(default, column.nullable, &kind));
+        column.source_type = plain + &left_out.map(|left_out| left_out.suffix()).unwrap_or_default();
     }
 }
 

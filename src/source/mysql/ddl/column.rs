@@ -14,6 +14,8 @@ pub(super) struct ColumnDefinition {
     pub(super) primary_key: bool,
     pub(super) auto_increment: bool,
     pub(super) generated: Generated,
+    /// A generated column whose values are stored.
+    pub(super) stored: bool,
     pub(super) place: Option<Place>,
 }
 
@@ -54,6 +56,7 @@ pub(super) fn read(cursor: &mut Cursor<'_, '_>, dialect: Dialect) -> Result<Colu
         primary_key: false,
         auto_increment: serial,
         generated: Generated::No,
+        stored: false,
         place: None,
     };
     while !cursor.is_end() {
@@ -86,6 +89,8 @@ impl ColumnDefinition {
         } else if cursor.skip(&["generated", "always", "as"]) || cursor.skip(&["as"]) {
             self.generated = Generated::Expression;
             cursor.skip_one();
+        } else if cursor.skip_any(&["stored", "persistent"]) {
+            self.stored = true;
         } else if cursor.skip(&["first"]) {
             self.place = Some(Place::First);
         } else if cursor.skip(&["after"]) {

@@ -2,6 +2,7 @@
 
 use super::column::{self, ColumnDefinition, Generated};
 use super::data_type::{self, charset_of_collation};
+use super::default;
 use super::token::Cursor;
 use super::{Context, Effect};
 use crate::change::TableId;
@@ -83,7 +84,7 @@ fn read_table(cursor: &mut Cursor<'_, '_>, table: &TableId, context: &Context<'_
             columns.push(column::read(&mut item, context.dialect())?);
         }
     }
-    build(table, &columns, key, &charset)
+    build(table, &columns, key, &charset, context.mariadb)
 }
 
 const SYSTEM_VERSIONED: &str = "it is system-versioned, and such tables are not followed";
@@ -145,6 +146,7 @@ fn build(
     definitions: &[ColumnDefinition],
     key: Vec<String>,
     charset: &str,
+    mariadb: bool,
 ) -> Result<TableSchema, String> {
     if definitions.iter().any(|column| column.generated == Generated::Row) {
         return Err(SYSTEM_VERSIONED.to_string());
@@ -153,7 +155,9 @@ fn build(
     let key = if key.is_empty() { inline.collect() } else { key };
     let in_key = |name: &str| key.iter().any(|part| part.eq_ignore_ascii_case(name));
     let column = |column: &ColumnDefinition| {
-        column.data_type.resolve(charset).column(&column.name, column.nullable && !in_key(&column.name))
+        let column_type = column.data_type.resolve(charset);
+        let left_out = default::left_out(column, &column_type, mariadb);
+        column_type.column_left_out(&column.name, column.nullable && !in_key(&column.name), &left_out)
     };
     let columns = definitions.iter().map(column).collect();
     let mut schema = TableSchema {

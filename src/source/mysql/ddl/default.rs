@@ -1,9 +1,9 @@
 //! DEFAULT clauses, and what rows that were there before hold in a column that was added.
 
-use super::column::ColumnDefinition;
+use super::column::{ColumnDefinition, Generated};
 use super::token::{Cursor, Token};
 use crate::source::mysql::charset::Charset;
-use crate::source::mysql::column_type::{BlobKind, ColumnType, TextKind};
+use crate::source::mysql::column_type::{BlobKind, ColumnType, LeftOut, TextKind};
 
 /// A DEFAULT clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,35 @@ pub(super) fn of_old_rows(column: &ColumnDefinition, column_type: &ColumnType) -
         Default::Text(text) => from_text(text, column_type).ok_or_else(|| unknown(UNREADABLE)),
         Default::Number(number) => from_text(number, column_type).ok_or_else(|| unknown(UNREADABLE)),
         Default::Bytes(bytes) => from_bytes(bytes, column_type).ok_or_else(|| unknown(UNREADABLE)),
+    }
+}
+
+/// What a row gets whose insert leaves the column out.
+pub(super) fn left_out(column: &ColumnDefinition, column_type: &ColumnType, mariadb: bool) -> LeftOut {
+    match column.generated {
+        Generated::No => {}
+        Generated::Expression if mariadb && !column.stored => return LeftOut::Computed,
+        Generated::Expression | Generated::Row => return LeftOut::Unknown,
+    }
+    if column.auto_increment {
+        return LeftOut::Unknown;
+    }
+    of_default(&column.default, column.nullable, column_type)
+}
+
+/// The same for a default alone.
+pub(super) fn of_default(default: &Default, nullable: bool, column_type: &ColumnType) -> LeftOut {
+    let value = match default {
+        Default::Missing | Default::Null if nullable => return LeftOut::Null,
+        Default::Missing => implicit(column_type).ok(),
+        Default::Null | Default::Expression => None,
+        Default::Text(text) | Default::Number(text) => from_text(text, column_type),
+        Default::Bytes(bytes) => from_bytes(bytes, column_type),
+    };
+    match value {
+        Some(Some(text)) => LeftOut::Value(text),
+        Some(None) => LeftOut::Null,
+        None => LeftOut::Unknown,
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::source::mysql::column_type::split_left_out;
 
 pub(super) fn read_with<T>(statement: &str, read: impl FnOnce(&mut Cursor<'_, '_>) -> T) -> T {
     let context = context(&|_| None, false);
@@ -60,7 +61,7 @@ fn a_new_text_column_takes_the_default_of_its_table_not_that_of_other_columns() 
     let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&schema));
     let grown = effects("alter table t add b varchar(9)", &context(&known, true));
     let Some(Effect::AddColumns { schema, .. }) = grown.first() else { panic!("nothing added: {grown:?}") };
-    assert_eq!(schema.columns[2].source_type, "varchar(9) character set utf8mb4");
+    assert_eq!(schema.columns[2].source_type, "varchar(9) character set utf8mb4 default null");
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn what_changes_no_column_and_no_row_has_no_effect() {
         "alter table t comment 'add column c int', auto_increment 5, disable keys, force, order by a",
         "alter table t analyze partition p, remove partitioning",
         "alter table t partition by hash (id) partitions 3",
-        "alter table t modify a varchar(3) not null comment 'x'",
+        "alter table t modify a varchar(3) default null comment 'x'",
         "alter table t change column a a varchar(3) collate latin1_bin",
         "alter table t add if not exists a int",
         "alter event e rename to f",
@@ -195,6 +196,38 @@ fn tables_that_cannot_be_read_are_named() {
     );
 }
 
+/// The source types of table `t` after a statement, behind that of `id`.
+fn check_defaults(statement: &str, mariadb: bool, expected: &[&str]) {
+    let made = "create table t (id int primary key, a varchar(3) default 'x', b int as (id + 1), c int as (id) stored)";
+    let made = effects(made, &context(&|_| None, mariadb));
+    let Some(Effect::CreateTable(schema)) = made.first().cloned() else { panic!("no table: {made:?}") };
+    let known = Arc::new(schema.clone());
+    let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&known));
+    let schema = match effects(statement, &context(&known, mariadb)).pop() {
+        Some(Effect::AddColumns { schema, .. }) => schema,
+        _ => schema,
+    };
+    let found: Vec<&str> = schema.columns[1..].iter().map(|column| column.source_type.as_str()).collect();
+    assert_eq!(found, expected, "{statement}");
+}
+
+#[test]
+fn what_rows_get_that_leave_a_column_out_is_kept_with_its_type() {
+    let a = "varchar(3) character set latin1";
+    let (x, y) = (format!("{a} default x'78'"), format!("{a} default x'79'"));
+    check_defaults("", false, &[&x, "int", "int"]);
+    check_defaults("", true, &[&x, "int computed", "int"]);
+    check_defaults("alter table t alter a set default 'y'", false, &[&y, "int", "int"]);
+    check_defaults("alter table t modify a varchar(3) default (concat('y'))", false, &[a, "int", "int"]);
+    check_defaults("alter table t alter column a drop default", false, &[&format!("{a} default null"), "int", "int"]);
+    check_defaults("alter table t change a a varchar(3) not null", false, &[&format!("{a} default x''"), "int", "int"]);
+    check_defaults(
+        "alter table t add d time default '1:02:03'",
+        false,
+        &[&x, "int", "int", "time default x'33373233303030303030'"],
+    );
+}
+
 #[test]
 fn a_table_replaced_is_dropped_first() {
     let statement = "create or replace table t (id int primary key)";
@@ -222,7 +255,7 @@ fn modes_of_the_session_change_how_a_statement_reads() {
     let made = effects(r#"create table "n" ("i""d" int primary key, a real, b enum('x\','y'))"#, &context);
     let Some(Effect::CreateTable(schema)) = made.first() else { panic!("{made:?}") };
     let types: Vec<_> =
-        schema.columns.iter().map(|column| (column.name.as_str(), column.source_type.as_str())).collect();
+        schema.columns.iter().map(|column| (column.name.as_str(), split_left_out(&column.source_type).0)).collect();
     assert_eq!(types, [("i\"d", "int"), ("a", "float"), ("b", r"enum('x\\','y') character set latin1")]);
 }
 

@@ -7,8 +7,9 @@ use super::connection::{Session, TextRow, text_literal};
 use crate::change::TableId;
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
-use crate::source::mysql::column_type::ColumnType;
-use crate::source::mysql::ddl::charset_of_collation;
+use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::column_type::{ColumnType, LeftOut};
+use crate::source::mysql::ddl::{charset_of_collation, default_of_catalogue};
 use crate::source::{DiscoveredTable, SourceError};
 
 /// Given keys by table (`database.table`), from the job file.
@@ -41,6 +42,9 @@ struct FoundColumn {
     column_type: String,
     charset: Option<String>,
     nullable: bool,
+    default: Option<String>,
+    /// `auto_increment`, `DEFAULT_GENERATED`, `VIRTUAL GENERATED` and more.
+    extra: String,
 }
 
 /// The tables that pass the filter, ordered by name.
@@ -49,6 +53,7 @@ pub(super) async fn tables(
     filter: &TableFilter,
     keys: &GivenKeys,
 ) -> Result<Vec<DiscoveredTable>, SourceError> {
+    let mariadb = session.flavor == Flavor::MariaDb;
     let mut found = HashMap::new();
     let of_databases = databases_condition(filter);
     for row in session.rows(&tables_query(&of_databases)).await? {
@@ -60,7 +65,7 @@ pub(super) async fn tables(
     for row in session.rows(&keys_query(&of_databases)).await? {
         read_key_part(&mut found, row);
     }
-    let mut tables: Vec<_> = found.into_iter().map(|(table, found)| discovered(table, found, keys)).collect();
+    let mut tables: Vec<_> = found.into_iter().map(|(table, found)| discovered(table, found, keys, mariadb)).collect();
     tables.sort_by(|a, b| a.table.cmp(&b.table));
     Ok(tables)
 }
@@ -87,7 +92,8 @@ fn tables_query(of_databases: &str) -> String {
 
 fn columns_query(of_databases: &str) -> String {
     format!(
-        "SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable \
+        "SELECT table_schema, table_name, column_name, column_type, character_set_name, is_nullable, \
+         column_default, extra \
          FROM information_schema.columns WHERE {of_databases} ORDER BY table_schema, table_name, ordinal_position"
     )
 }
@@ -123,6 +129,8 @@ fn read_column(found: &mut HashMap<TableId, Found>, mut row: TextRow) {
         column_type: text(&mut row, 3),
         charset: row.get_mut(4).and_then(Option::take),
         nullable: text(&mut row, 5) == "YES",
+        default: row.get_mut(6).and_then(Option::take),
+        extra: text(&mut row, 7).to_ascii_uppercase(),
     });
 }
 
@@ -152,13 +160,13 @@ fn key_advised(table: &TableId, found: &Found) -> Vec<String> {
     keys.filter(|key| key.iter().all(is_fit)).min_by_key(Vec::len).unwrap_or_default()
 }
 
-fn discovered(table: TableId, found: Found, keys: &GivenKeys) -> DiscoveredTable {
+fn discovered(table: TableId, found: Found, keys: &GivenKeys, mariadb: bool) -> DiscoveredTable {
     if !TRANSACTIONAL_ENGINES.contains(&found.engine.as_str()) {
         tracing::warn!(%table, engine = found.engine, "engine has no transactions: changes of a failed statement stay");
     }
     let rows_estimated = found.rows_estimated;
     let key_advised = key_advised(&table, &found);
-    let schema = schema(&table, &found, keys.get(&table.to_string()));
+    let schema = schema(&table, &found, keys.get(&table.to_string()), mariadb);
     let schema = schema.map_err(|reason| match key_advised.as_slice() {
         [] => reason,
         key => format!("{reason}; its unique key would do: `key: [{}]`", key.join(", ")),
@@ -166,7 +174,7 @@ fn discovered(table: TableId, found: Found, keys: &GivenKeys) -> DiscoveredTable
     DiscoveredTable { table, schema, key_advised, rows_estimated }
 }
 
-fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>) -> Result<TableSchema, String> {
+fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>, mariadb: bool) -> Result<TableSchema, String> {
     if found.kind != "BASE TABLE" {
         return Err(format!("{table} is a {}, which cannot be captured", found.kind.to_lowercase()));
     }
@@ -174,7 +182,9 @@ fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>) -> Result
         return Err(format!("{table} shows no columns; grant SELECT on it to Alluvium's user"));
     }
     let types = column_types(table, found)?;
-    let columns = found.columns.iter().zip(&types).map(|(found, kind)| kind.column(&found.name, found.nullable));
+    let columns = found.columns.iter().zip(&types);
+    let columns =
+        columns.map(|(found, kind)| kind.column_left_out(&found.name, found.nullable, &left_out(found, kind, mariadb)));
     let mut schema = TableSchema {
         table: table.clone(),
         columns: columns.collect(),
@@ -193,6 +203,18 @@ fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>) -> Result
         }
     }
     Ok(schema)
+}
+
+/// What a row gets whose insert leaves the column out. The servers log what only they can work out.
+fn left_out(found: &FoundColumn, kind: &ColumnType, mariadb: bool) -> LeftOut {
+    if mariadb && found.extra.contains("VIRTUAL") {
+        return LeftOut::Computed;
+    }
+    // DEFAULT_GENERATED among them.
+    if found.extra.contains("GENERATED") || found.extra.contains("AUTO_INCREMENT") {
+        return LeftOut::Unknown;
+    }
+    default_of_catalogue(found.default.as_deref(), mariadb, found.nullable, kind)
 }
 
 fn column_types(table: &TableId, found: &Found) -> Result<Vec<ColumnType>, String> {
@@ -253,7 +275,14 @@ mod tests {
 
     fn column(name: &str, column_type: &str, nullable: bool) -> FoundColumn {
         let charset = column_type.starts_with("varchar").then(|| "utf8mb4".to_string());
-        FoundColumn { name: name.into(), column_type: column_type.into(), charset, nullable }
+        FoundColumn {
+            name: name.into(),
+            column_type: column_type.into(),
+            charset,
+            nullable,
+            default: None,
+            extra: String::new(),
+        }
     }
 
     fn table(primary: &[(&str, Option<u64>)]) -> Found {
@@ -275,7 +304,7 @@ mod tests {
 
     fn check(primary: &[(&str, Option<u64>)], given: Option<&[&str]>, expected: Result<&[usize], &str>) {
         let given = given.map(|names| names.iter().map(|name| name.to_string()).collect());
-        let schema = schema(&TableId::new("shop", "orders"), &table(primary), given.as_ref());
+        let schema = schema(&TableId::new("shop", "orders"), &table(primary), given.as_ref(), false);
         match (schema, expected) {
             (Ok(schema), Ok(key)) => assert_eq!(schema.key, key),
             (Err(reason), Err(words)) => assert!(reason.contains(words), "{reason}"),

@@ -23,6 +23,7 @@ mod log;
 mod requirements;
 mod split;
 mod stream;
+mod xa;
 
 pub use requirements::{Finding, Severity};
 
@@ -243,6 +244,8 @@ impl Source for MysqlSource {
     ) -> Result<Split, SourceError> {
         let mut session = self.reader().await?;
         governor::wait(&mut session, &self.config.snapshot).await?;
+        // Before every split: those of a table's beginning are read side by side.
+        xa::wait_for_prepared(&mut session).await?;
         let low = self.low(&mut session).await?;
         let split = split::read(&mut session, &self.config, schema, range, limits, low, &self.given_out).await?;
         self.rest(session).await;

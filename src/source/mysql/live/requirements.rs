@@ -64,7 +64,7 @@ impl Settings {
         let rows = session
             .rows(
                 "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'binlog_format', 'binlog_row_image', \
-                 'binlog_row_metadata', 'binlog_row_value_options', 'server_id', 'binlog_expire_logs_seconds', \
+                 'binlog_row_metadata', 'server_id', 'binlog_expire_logs_seconds', \
                  'expire_logs_days', 'gtid_mode')",
             )
             .await?;
@@ -90,7 +90,7 @@ impl Settings {
 pub(super) async fn check(session: &mut Session) -> Result<Vec<Finding>, SourceError> {
     let settings = Settings::read(session).await?;
     let mut findings = vital_settings(&settings);
-    findings.extend(image_settings(&settings));
+    findings.extend(image_settings(&settings, session.flavor));
     findings.extend(advisable_settings(&settings, session.flavor));
     findings.extend(grants(session).await?);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -202,16 +202,19 @@ fn vital_settings(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Settings with which the log leaves out columns: the decoder takes out the tables that it meets them on.
-fn image_settings(settings: &Settings) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(settings.expect("binlog_row_image", "FULL", Severity::Error));
-    let options = settings.get("binlog_row_value_options").filter(|found| found.contains("PARTIAL_JSON"));
-    if let Some(found) = options {
-        let finding = Finding::new(Severity::Error, "binlog_row_value_options", found, "empty: whole JSON documents");
-        findings.push(finding.with_fix("SET GLOBAL binlog_row_value_options = ''"));
-    }
-    findings
+/// Settings with which the log leaves out columns. Their old values are read from the lake: that costs time. Sessions
+/// may have settings of their own, which no one else sees.
+fn image_settings(settings: &Settings, flavor: Flavor) -> Vec<Finding> {
+    let found = settings.expect("binlog_row_image", "FULL", Severity::Warning);
+    let is_minimal = settings.get("binlog_row_image").is_some_and(|image| image.eq_ignore_ascii_case("MINIMAL"));
+    let wanted = match flavor {
+        Flavor::MariaDb if is_minimal => {
+            "FULL: else REPLACE of a row that is there does not log the columns that it sets to their defaults, nor are \
+             virtual columns logged"
+        }
+        _ => "FULL: else each batch reads the columns that the log leaves out from the lake",
+    };
+    found.into_iter().map(|finding| Finding { wanted: wanted.into(), ..finding }).collect()
 }
 
 fn advisable_settings(settings: &Settings, flavor: Flavor) -> Vec<Finding> {
@@ -293,7 +296,7 @@ mod tests {
         let pairs = settings.iter().map(|(name, value)| (name.to_string(), value.to_string()));
         let settings = Settings(pairs.collect());
         let mut findings = vital_settings(&settings);
-        findings.extend(image_settings(&settings));
+        findings.extend(image_settings(&settings, flavor));
         findings.extend(advisable_settings(&settings, flavor));
         let subjects: Vec<&str> = findings.iter().map(|finding| finding.subject.as_str()).collect();
         assert_eq!(subjects, expected);
@@ -305,7 +308,7 @@ mod tests {
         check(&good, Flavor::MariaDb, &[]);
         check(&[("log_bin", "OFF"), ("binlog_format", "MIXED")], Flavor::MySql, &["log_bin", "binlog_format"]);
         check(&[("binlog_row_image", "MINIMAL")], Flavor::MySql, &["binlog_row_image"]);
-        check(&[("binlog_row_value_options", "PARTIAL_JSON")], Flavor::MySql, &["binlog_row_value_options"]);
+        check(&[("binlog_row_value_options", "PARTIAL_JSON")], Flavor::MySql, &[]);
         check(&[("gtid_mode", "OFF"), ("server_id", "0")], Flavor::MySql, &["server_id", "gtid_mode"]);
     }
 

@@ -102,6 +102,11 @@ where
         self.values.truncate(rows);
     }
 
+    fn append_text(&mut self, text: &str) -> Result<(), Malformed> {
+        self.values.data.extend_from_slice(text.as_bytes());
+        self.values.end()
+    }
+
     /// Whether the bytes are UTF-8 is checked here, for all values in one pass.
     fn finish(&mut self) -> ArrayRef {
         let (offsets, data, nulls) = self.values.finish();

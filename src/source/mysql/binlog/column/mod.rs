@@ -24,6 +24,14 @@ pub trait ColumnBuilder: Send {
 
     fn append_null(&mut self);
 
+    /// Appends text as it is to be, for columns of text.
+    ///
+    /// # Errors
+    /// If the column holds no text.
+    fn append_text(&mut self, _text: &str) -> Result<(), Malformed> {
+        Err(Malformed::value("text for a column that holds none"))
+    }
+
     /// Forgets all rows from `rows` on.
     fn truncate(&mut self, rows: usize);
 

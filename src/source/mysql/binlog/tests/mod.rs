@@ -31,14 +31,22 @@ fn options_of(filter: TableFilter, chunk_bytes: usize) -> DecoderOptions {
     }
 }
 
-/// One line for each row: what happens, table, values.
+/// One line for each row: what happens, table, values; a dot stands for one that is left out, `~` for a patch.
 fn rows(batch: &ChangeBatch) -> String {
     batch.validate().unwrap();
     let options = FormatOptions::default().with_null("-");
     let columns: Vec<_> =
         batch.rows.columns().iter().map(|column| ArrayFormatter::try_new(column, &options).unwrap()).collect();
     let line = |(row, operation): (usize, &Operation)| {
-        let values: Vec<String> = columns.iter().map(|column| column.value(row).to_string()).collect();
+        let gap = batch.gaps.as_ref().map(|gaps| gaps.get(row));
+        let value = |(index, column): (usize, &ArrayFormatter<'_>)| match &gap {
+            Some(gap) if gap.is_absent(index) => ".".to_string(),
+            Some(gap) if gap.is_patched(index) => {
+                format!("~{}", column.value(row).to_string().replace('\t', " ").replace('\n', ";"))
+            }
+            _ => column.value(row).to_string(),
+        };
+        let values: Vec<String> = columns.iter().enumerate().map(value).collect();
         format!("{operation:?} {} {}", batch.schema.table.table, values.join(" "))
     };
     batch.operations.iter().enumerate().map(line).collect::<Vec<_>>().join(", ")
@@ -246,10 +254,27 @@ fn images_without_all_columns_take_their_table_out() {
 }
 
 #[test]
-fn two_phase_transactions_take_their_tables_out() {
+fn a_prepared_transaction_counts_from_its_commit_on() {
+    let script = "begin; a+1 x; commit; xa; a+2 x; b+2 x; prepare; begin; a+3 x; commit";
     check(
-        "begin; a+1 x; commit; xa; a+2 x; b+2 x; prepare; begin; a+3 x; commit",
-        &["Insert a 1 x", "boundary", "stopped a", "stopped b", "boundary"],
+        &format!("{script}; sql XA COMMIT X'61',X'',1; begin; a+4 x; commit"),
+        &["Insert a 1 x", "boundary", "Insert a 3 x", "Insert a 2 x", "Insert b 2 x", "Insert a 4 x", "boundary"],
+    );
+    check(
+        &format!("{script}; sql XA ROLLBACK X'61',X'',1; begin; a+4 x; commit"),
+        &["Insert a 1 x", "boundary", "Insert a 3 x, Insert a 4 x", "boundary"],
+    );
+    // Nothing may be resumed from behind its rows before.
+    check(script, &["Insert a 1 x", "boundary", "Insert a 3 x"]);
+}
+
+#[test]
+fn what_is_rolled_back_while_another_is_prepared_leaves_the_rows_before_it() {
+    check_chunks(
+        1,
+        "xa; a+1 x; savepoint s; a+9 x; to s; prepare; begin; a+2 x; commit; begin; a+3 x; rollback; \
+         sql XA COMMIT X'61',X'',1",
+        &["Insert a 2 x", "Insert a 3 x", "discard 1", "Insert a 1 x", "boundary"],
     );
 }
 

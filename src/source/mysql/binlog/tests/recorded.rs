@@ -198,6 +198,39 @@ fn compressed_logs_give_what_plain_ones_do() {
 }
 
 #[test]
+fn images_without_all_columns_tell_what_they_have() {
+    let images = [
+        "Insert i 1 new 7 - -",
+        "Insert i 2 new 7 - -",
+        "Insert i 3 x 7 text -",
+        "Update i 1 . 8 . .",
+        "Delete i 3 - - - -",
+        "Insert i 10 moved . . .",
+        "Delete i 2 - - - -",
+        "Insert i 4 new 7 - 1.50",
+        "Update i 10 moved 9 . -",
+        "Update i 10 moved 9 other -",
+        "Delete i 10 - - - -",
+        "Insert i 11 moved 9 . -",
+        "Update i 11 moved 10 other -",
+        "Insert i 20 xa 7 - -",
+    ];
+    check("mysql-images.000001", "i", &images);
+    check("mariadb-images.000001", "i", &images);
+    let documents = decode(&read("mysql-images.000001")).rows["j"].join(", ");
+    let pad = "p".repeat(54);
+    assert_eq!(
+        documents,
+        format!(
+            "Insert j 1 {{\"a\": 1, \"b\": [\"x\", \"y\"], \"pad\": \"{pad}\"}} 1, \
+             Update j 1 {{\"a\": 2, \"b\": [\"x\", \"y\"], \"pad\": \"{pad}\"}} 2, \
+             Update j 1 ~r $.b[1] \"z\"; ., Update j 1 ~d $.b[0]; ., \
+             Delete j 1 - -, Insert j 5 ~r $.a \"w\"; ., Update j 5 [] ."
+        )
+    );
+}
+
+#[test]
 fn the_set_of_ids_is_the_servers_own() {
     let ids = |file: &str| decode(&read(file)).gtids.unwrap();
     let server = "37d79d68-ecd0-11f1-b49b-02fc00000001";
@@ -206,9 +239,18 @@ fn the_set_of_ids_is_the_servers_own() {
     assert_eq!(ids("mariadb-compressed.000001"), "0-1-9");
 }
 
+/// The files that are cut and damaged.
+const DAMAGED: [&str; 5] = [
+    "mysql-tagged.000001",
+    "mariadb-compressed.000001",
+    "mysql-compressed.000001",
+    "mysql-images.000001",
+    "mariadb-images.000001",
+];
+
 #[test]
 fn a_file_cut_anywhere_gives_the_beginning_of_its_rows() {
-    for name in ["mysql-tagged.000001", "mariadb-compressed.000001", "mysql-compressed.000001"] {
+    for name in DAMAGED {
         let file = read(name);
         let whole = decode(&file);
         for length in 4..file.len() {
@@ -220,7 +262,7 @@ fn a_file_cut_anywhere_gives_the_beginning_of_its_rows() {
 
 #[test]
 fn a_flipped_bit_is_never_a_wrong_row() {
-    for name in ["mysql-tagged.000001", "mariadb-compressed.000001", "mysql-compressed.000001"] {
+    for name in DAMAGED {
         let file = read(name);
         let whole = decode(&file);
         let mut unnoticed = HashSet::new();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 
 use super::*;
-use crate::source::mysql::column_type::ColumnType;
+use crate::schema::Column;
+use crate::source::mysql::column_type::{ColumnType, split_left_out};
 
 const CORPUS: &str = include_str!("../../../../../tests/data/ddl/corpus.sql");
 const MARIADB: &str = include_str!("../../../../../tests/data/ddl/mariadb-10.11.txt");
@@ -75,11 +76,12 @@ impl Made {
 
     fn check(&self, statements: &[String], recorded: &Recorded<'_>) {
         let schema = &self.tables[&TableId::new(DATABASE, "t")];
+        let plain = |column: &Column| split_left_out(&column.source_type).0.to_string();
         let shown = |schema: &TableSchema| {
             let key = |index| schema.key.iter().position(|part| *part == index).map_or(0, |place| place + 1);
             let columns = schema.columns.iter().enumerate();
             columns
-                .map(|(index, column)| (column.name.clone(), column.source_type.clone(), column.nullable, key(index)))
+                .map(|(index, column)| (column.name.clone(), plain(column), column.nullable, key(index)))
                 .collect::<Vec<_>>()
         };
         let expected = |fields: &Vec<&str>| {

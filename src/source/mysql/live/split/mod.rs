@@ -290,7 +290,13 @@ impl Reading {
         let position = self.low.position.clone();
         let span = TransactionSpan { first_row: 0, commit_time_us: self.read_us, position };
         let operations = vec![Operation::Read; self.rows_held];
-        self.batches.push(ChangeBatch { schema: Arc::clone(&self.schema), rows, operations, transactions: vec![span] });
+        self.batches.push(ChangeBatch {
+            schema: Arc::clone(&self.schema),
+            rows,
+            operations,
+            gaps: None,
+            transactions: vec![span],
+        });
         (self.rows_held, self.bytes_held) = (0, 0);
         Ok(())
     }

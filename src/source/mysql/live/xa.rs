@@ -1,0 +1,61 @@
+//! XA transactions that were prepared before the job began to read the log: their rows stand in a part of it that is
+//! never read, so a first load must not read its rows before they are finished.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::connection::{Session, TextRow};
+use crate::source::{SourceError, SourceErrorKind};
+
+/// How long transactions may stay prepared before a load gives up for now. A transaction manager finishes them at once.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+
+/// Waits until all transactions that are prepared now are committed or rolled back.
+///
+/// # Errors
+/// `Unavailable`, with what to do, if some are not in time.
+pub(super) async fn wait_for_prepared(session: &mut Session) -> Result<(), SourceError> {
+    if !has_xa(session).await? {
+        return Ok(());
+    }
+    let Some(mut waiting) = prepared(session).await else { return Ok(()) };
+    let deadline = Instant::now() + WAIT_MAX;
+    while !waiting.is_empty() {
+        if Instant::now() > deadline {
+            let message = format!(
+                "{} XA transactions are prepared on {} and not finished: commit or roll them back (XA RECOVER lists them), \
+                 then run again",
+                waiting.len(),
+                session.endpoint
+            );
+            return Err(SourceError::new(SourceErrorKind::Unavailable, message));
+        }
+        tokio::time::sleep(POLL).await;
+        let Some(left) = prepared(session).await else { return Ok(()) };
+        waiting.retain(|transaction| left.contains(transaction));
+    }
+    Ok(())
+}
+
+/// Whether the server has prepared any since it started, or may have brought some over from before.
+async fn has_xa(session: &mut Session) -> Result<bool, SourceError> {
+    let rows = session.rows("SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_prepare', 'Com_xa_commit', 'Com_xa_rollback', 'Com_xa_recover')").await?;
+    let is_used = |row: &TextRow| row.get(1).is_some_and(|value| value.as_deref() != Some("0"));
+    Ok(rows.iter().any(is_used))
+}
+
+/// `None` where the user may not see them (MySQL: XA_RECOVER_ADMIN).
+async fn prepared(session: &mut Session) -> Option<HashSet<TextRow>> {
+    match session.rows("XA RECOVER").await {
+        Ok(rows) => Some(rows.into_iter().collect()),
+        Err(error) => {
+            tracing::warn!(
+                error = %error,
+                "the user may not see prepared XA transactions: one that was prepared before the load began and is committed \
+                 while it runs would be missed; on MySQL: GRANT XA_RECOVER_ADMIN ON *.* to the job's user"
+            );
+            None
+        }
+    }
+}

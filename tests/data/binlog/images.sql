@@ -1,0 +1,28 @@
+-- Row images of every kind, and XA transactions.
+drop database if exists ty;
+create database ty;
+use ty;
+create table i (id int primary key, v varchar(20) default 'new', n int not null default 7, t text, d decimal(9,2) null);
+set session binlog_row_image = MINIMAL;
+insert into i (id) values (1), (2);
+insert into i (id, v, t) values (3, 'x', 'text');
+update i set n = 8 where id = 1;
+update i set id = 10, v = 'moved' where id = 3;
+delete from i where id = 2;
+set session binlog_row_image = NOBLOB;
+insert into i (id, d) values (4, 1.5);
+update i set n = 9 where id = 10;
+update i set t = 'other' where id = 10;
+update i set id = 11 where id = 10;
+set session binlog_row_image = FULL;
+update i set n = 10 where id = 11;
+xa start 'a', 'b', 3;
+insert into i (id, v) values (20, 'xa');
+xa end 'a', 'b', 3;
+xa prepare 'a', 'b', 3;
+xa commit 'a', 'b', 3;
+xa start 'c';
+insert into i (id, v) values (21, 'never');
+xa end 'c';
+xa prepare 'c';
+xa rollback 'c';

@@ -108,7 +108,10 @@ impl Session<'_> {
         reader.place(wave.into_placed(self.environment.clock.unix_us()));
         let mut batch = self.new_batch();
         let until = Until { position: Some(&high), exactly: true, ..Until::default() };
-        match reader.fill(&mut batch, &until).await? {
+        let began = self.environment.clock.instant();
+        let filled = reader.fill(&mut batch, &until).await?;
+        self.tally.stages.read += self.since(began);
+        match filled {
             Filled::Ready => {
                 self.read_ahead(&records);
                 self.commit_batch(batch, records.clone()).await?;

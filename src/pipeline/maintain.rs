@@ -42,7 +42,10 @@ impl Session<'_> {
 
     /// Whether a piece went well; `None` if there was none.
     async fn keep_up_piece(&mut self, table: &TableId, occasion: Occasion) -> Option<bool> {
-        let report = self.apply.maintain(table, &mut self.upkeep, occasion).await?;
+        let began = self.environment.clock.instant();
+        let report = self.apply.maintain(table, &mut self.upkeep, occasion).await;
+        self.tally.stages.upkeep += self.since(began);
+        let report = report?;
         self.environment.observer.maintained(&report);
         let is_right = report.error.is_none();
         self.tally.note_upkeep(report);

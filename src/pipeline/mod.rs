@@ -65,10 +65,23 @@ pub struct RunOutcome {
     pub tables: Vec<TableOutcome>,
     /// The upkeep that was done, one report for each table and chore.
     pub maintained: Vec<ChoreReport>,
+    pub stages: Stages,
     /// Where the job stands now, in the source's notation.
     pub position: Option<String>,
     /// Microseconds since 1970-01-01 UTC.
     pub source_commit_time_us: Option<i64>,
+}
+
+/// Where the time of a run's batches went. Work that goes on side by side counts for the stage that waited for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Stages {
+    /// Waiting for changes, and decoding them.
+    pub read: Duration,
+    /// Finding the last change of each key.
+    pub reduce: Duration,
+    /// Locating old rows, writing files, committing.
+    pub write: Duration,
+    pub upkeep: Duration,
 }
 
 /// What a run did to one table.

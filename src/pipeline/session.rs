@@ -3,13 +3,14 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use super::apply::{self, Apply, LakeApply};
 use super::load::Loads;
 use super::reader::{Filled, Reader, Until};
-use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, TableOutcome};
+use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
 use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig, TableFilter};
@@ -43,6 +44,7 @@ pub(super) struct Tally {
     runs: Vec<Uuid>,
     /// The newest entry that a try has seen or written.
     sequence: u64,
+    pub stages: Stages,
     /// What upkeep did, summed up by table and chore.
     pub maintained: BTreeMap<(TableId, Chore), ChoreReport>,
 }
@@ -208,7 +210,9 @@ impl<'a> Session<'a> {
     ) -> Result<Progress, PipelineError> {
         let mut batch = self.new_batch();
         failpoint::hit(failpoint::READ_BEFORE);
+        let began = self.environment.clock.instant();
         let filled = reader.fill(&mut batch, &Until { position: until, ..Until::default() }).await?;
+        self.tally.stages.read += self.since(began);
         let age_us = self.environment.clock.unix_us() - self.state.newest.created_at_us;
         if batch.is_empty() && matches!(filled, Filled::Ready) {
             self.environment.observer.waiting(&reader.at.position.text);
@@ -325,6 +329,8 @@ impl<'a> Session<'a> {
         let began = self.environment.clock.instant();
         let Some(end) = batch.end().cloned() else { return Ok(()) };
         let mut closed = batch.close()?;
+        let closed_at = self.environment.clock.instant();
+        self.tally.stages.reduce += closed_at.saturating_duration_since(began);
         let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
         // A split without rows is a commit of its table too: it counts the split as done.
         tables.extend(
@@ -353,9 +359,14 @@ impl<'a> Session<'a> {
         };
         self.leave(entry).await?;
         self.stop_tables(faults).await?;
+        self.tally.stages.write += self.since(closed_at);
         self.tally.batches += 1;
         self.environment.observer.batch_committed(&report);
         Ok(())
+    }
+
+    pub(super) fn since(&self, began: Instant) -> Duration {
+        self.environment.clock.instant().saturating_duration_since(began)
     }
 
     async fn apply_to_table(
@@ -521,6 +532,7 @@ impl<'a> Session<'a> {
             batches: self.tally.batches,
             tables: tables.collect(),
             maintained: self.tally.maintained.values().filter(|report| report.is_worth_telling()).cloned().collect(),
+            stages: self.tally.stages,
             position: Some(self.position().position.text.clone()),
             source_commit_time_us: self.state.newest.commit_time_us,
         }

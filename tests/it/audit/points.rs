@@ -55,7 +55,10 @@ async fn check_all_points(job: &TempJob, bank: &Bank) {
     let positions: Vec<String> = all.await.unwrap().into_iter().map(|row| row[0].clone().unwrap()).collect();
     assert!(positions.len() > 20, "{positions:?}");
     let (mut before, mut read) = (0, 0);
-    for position in positions.iter().step_by(positions.len().div_ceil(POINTS_MAX)) {
+    // From the last one backwards, so that it is among them.
+    let mut some: Vec<&String> = positions.iter().rev().step_by(positions.len().div_ceil(POINTS_MAX)).collect();
+    some.reverse();
+    for position in some {
         let found = rows_at(job, &bank.database, &TABLES, position, INVARIANTS).await;
         let (point, found) = match found {
             Ok(found) => found,

@@ -1,6 +1,7 @@
 //! Histories of rows, differences of versions and restored tables, beside the record of who wrote them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mysql_async::prelude::Queryable;
 use rand::rngs::StdRng;
@@ -38,6 +39,8 @@ type Values = Option<(i64, String)>;
 type Record = BTreeMap<u32, Vec<(String, Values)>>;
 
 struct Written {
+    /// Of its own: positions are compared with those after each transaction, which no one else may move.
+    server: Arc<Server>,
     job: TempJob,
     database: String,
     record: Record,
@@ -48,7 +51,7 @@ fn key_of(table: &str, key: u32) -> String {
 }
 
 async fn write(seed: u64, transactions: usize) -> Written {
-    let server = Server::shared(Flavor::Mysql);
+    let server = Arc::new(Server::own(Flavor::Mysql, &[]));
     let database = server.new_database("rows").await;
     for table in TABLES {
         let key = if table == "texts" { "VARCHAR(20)" } else { "INT" };
@@ -56,13 +59,13 @@ async fn write(seed: u64, transactions: usize) -> Written {
             .exec(format!("CREATE TABLE {database}.{table} (id {key} PRIMARY KEY, n BIGINT, region VARCHAR(9))"))
             .await;
     }
-    let job = TempJob::live(server, &[&format!("{database}.*")], SETTINGS);
+    let job = TempJob::live(&server, &[&format!("{database}.*")], SETTINGS);
     job.run().expect_code(0);
-    let mut written = Written { job, database, record: Record::new() };
+    let mut written = Written { server: server.clone(), job, database, record: Record::new() };
     let mut random = StdRng::seed_from_u64(seed);
     for part in 0..3 {
         for _ in 0..transactions / 3 {
-            written.transaction(server, &mut random).await;
+            written.transaction(&server, &mut random).await;
         }
         if part == 1 {
             server.exec(format!("ALTER TABLE {}.plain ADD COLUMN note VARCHAR(5) NULL", written.database)).await;
@@ -229,7 +232,7 @@ async fn a_difference_is_that_of_the_rows_of_two_versions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_table_has_the_rows_of_then_and_is_out_of_the_job_until_it_is_loaded_again() {
     let written = write(seed(83), 36).await;
-    let (job, server) = (&written.job, Server::shared(Flavor::Mysql));
+    let (job, server) = (&written.job, &written.server);
     for table in ["plain", "copied", "divided"] {
         let id = TableId::new(&written.database, table);
         let newest = session(job, &written.database, &TABLES).version_of(&id, None).await.unwrap();

@@ -36,7 +36,7 @@ mod orders;
 
 use orders::{median, upsert};
 
-const REPEATS: usize = 5;
+const REPEATS: usize = 9;
 /// What the job file's defaults come to.
 const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
 /// The deltalake crate's reader holds one of these for each deletion vector while it waits for another: with the 512 that
@@ -95,11 +95,10 @@ async fn compare(sizes: &Sizes) {
     let unattended = changed_table(&folder.path().join("unattended"), &schema, sizes, false).await;
     let followed = changed_table(&folder.path().join("followed"), &schema, sizes, true).await;
     let fresh = fresh_table(&folder.path().join("fresh"), &schema, &followed).await;
-    let of_fresh = measure_all(&fresh, Reader::Ours, sizes).await;
     let mut worst = [f64::INFINITY, 0.0];
     for (state, lake) in [("unattended", &unattended), ("followed", &followed)] {
-        let ours = measure_all(lake, Reader::Ours, sizes).await;
-        let peer = measure_all(lake, Reader::Peer, sizes).await;
+        let (ours, of_fresh) = beside_fresh(lake, &fresh, sizes).await;
+        let peer = measure_peer(lake, sizes).await;
         for (query, ((ours, peer), fresh)) in ours.iter().zip(&peer).zip(&of_fresh).enumerate() {
             assert!(ours.answer == peer.answer && ours.answer == fresh.answer, "{state}: query {query}");
             let (ratio, over_fresh) = (peer.again_ms / ours.again_ms, ours.again_ms / fresh.again_ms);
@@ -114,7 +113,8 @@ async fn compare(sizes: &Sizes) {
     while table.compact(&by_hand).await.unwrap().is_some() {}
     println!("maintained: {:?}", table.stats());
     let mut maintained = 0.0_f64;
-    for (query, (ours, fresh)) in measure_all(&followed, Reader::Ours, sizes).await.iter().zip(&of_fresh).enumerate() {
+    let (ours, of_fresh) = beside_fresh(&followed, &fresh, sizes).await;
+    for (query, (ours, fresh)) in ours.iter().zip(&of_fresh).enumerate() {
         assert_eq!(ours.answer, fresh.answer, "maintained: query {query}");
         print_query("maintained", queries(sizes)[query].0, ours, fresh, "", 0.0);
         maintained = maintained.max(ours.again_ms / fresh.again_ms);
@@ -137,19 +137,20 @@ fn print_query(state: &str, query: &str, ours: &Measured, fresh: &Measured, rati
     );
 }
 
-#[derive(Clone, Copy)]
-enum Reader {
-    Ours,
-    Peer,
+/// Our own scan of a table, and of the fresh one: query by query, one right after the other.
+async fn beside_fresh(lake: &Lake, fresh: &Lake, sizes: &Sizes) -> (Vec<Measured>, Vec<Measured>) {
+    let (mut ours, mut of_fresh) = (Vec::new(), Vec::new());
+    for (_, sql) in queries(sizes) {
+        ours.push(measure(|| open_ours(lake), &sql).await);
+        of_fresh.push(measure(|| open_ours(fresh), &sql).await);
+    }
+    (ours, of_fresh)
 }
 
-async fn measure_all(lake: &Lake, reader: Reader, sizes: &Sizes) -> Vec<Measured> {
+async fn measure_peer(lake: &Lake, sizes: &Sizes) -> Vec<Measured> {
     let mut measured = Vec::new();
     for (_, sql) in queries(sizes) {
-        measured.push(match reader {
-            Reader::Ours => measure(|| open_ours(lake), &sql).await,
-            Reader::Peer => measure(|| open_peer(lake), &sql).await,
-        });
+        measured.push(measure(|| open_peer(lake), &sql).await);
     }
     measured
 }

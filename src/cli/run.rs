@@ -176,9 +176,9 @@ mod tests {
         let outcome = RunOutcome {
             batches: 2,
             tables: vec![table_outcome("log", 0, Some("DROP TABLE")), table_outcome("orders", 1_234_567, None)],
-            maintained: Vec::new(),
             position: Some("bin.000003:77".into()),
             source_commit_time_us: Some(1_767_225_600_000_000),
+            ..RunOutcome::default()
         };
         assert_eq!(
             summary("shop", &outcome),

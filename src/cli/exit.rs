@@ -29,7 +29,7 @@ impl Exit {
 impl From<SourceErrorKind> for Exit {
     fn from(kind: SourceErrorKind) -> Self {
         match kind {
-            SourceErrorKind::Unavailable | SourceErrorKind::Corrupt => Self::Retry,
+            SourceErrorKind::Unavailable | SourceErrorKind::Changed | SourceErrorKind::Corrupt => Self::Retry,
             SourceErrorKind::Misconfigured => Self::Usage,
             SourceErrorKind::Lost => Self::PositionLost,
         }

@@ -84,7 +84,7 @@ impl PipelineError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Source(error) => match error.kind {
-                SourceErrorKind::Unavailable | SourceErrorKind::Corrupt => 1,
+                SourceErrorKind::Unavailable | SourceErrorKind::Changed | SourceErrorKind::Corrupt => 1,
                 SourceErrorKind::Misconfigured => 2,
                 SourceErrorKind::Lost => 4,
             },
@@ -105,7 +105,7 @@ impl PipelineError {
     /// Whether starting over from the lake may help.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Source(error) => error.kind == SourceErrorKind::Unavailable,
+            Self::Source(error) => matches!(error.kind, SourceErrorKind::Unavailable | SourceErrorKind::Changed),
             Self::Lake(error) => error.kind() == LakeErrorKind::Unavailable,
             Self::Ledger(LedgerError::Store { .. }) | Self::Overtaken { .. } => true,
             Self::SplitTooEarly { .. } | Self::SplitLeftOut { .. } => true,

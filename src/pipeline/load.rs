@@ -24,7 +24,7 @@ use super::wave::{self, Aborting, LoadJob, Wave, WaveLimits};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{Job, SourceConfig};
 use crate::lake::{LoadState, SplitRecord};
-use crate::source::{KeyRange, SplitKey};
+use crate::source::{KeyRange, SourceErrorKind, SplitKey};
 
 /// Rows of a table's first split when the job leaves it open: small, to learn how wide rows are.
 const SPLIT_ROWS_FIRST: usize = 10_000;
@@ -129,10 +129,10 @@ impl Session<'_> {
         }
     }
 
-    /// Meets a failure to read rows: the table may have changed, and only the log can tell. Then its change is followed
-    /// first, and the rows are tried again; the error comes back for whoever decides on that.
+    /// Meets a failure to read rows. Where their table has changed, the change is followed first: it would come too late
+    /// otherwise, for rows go before changes. The error comes back for whoever decides on trying again.
     async fn read_up_to_now(&mut self, reader: &mut Reader, error: PipelineError) -> Result<Progress, PipelineError> {
-        if error.is_transient() {
+        if matches!(&error, PipelineError::Source(error) if error.kind == SourceErrorKind::Changed) {
             let now = self.environment.source.head().await?;
             self.pass(reader, &now.position).await?;
         }

@@ -111,6 +111,8 @@ pub struct Split {
 pub enum SourceErrorKind {
     /// The connection broke, the server is down: trying again may help.
     Unavailable,
+    /// The table is not as it was; the log tells how it became so.
+    Changed,
     /// Something that its owner must mend: password, grants, server settings, the job file.
     Misconfigured,
     /// The log no longer holds the position, or it is another log.

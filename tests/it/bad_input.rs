@@ -84,6 +84,8 @@ async fn a_purged_log_stops_the_job_with_what_is_left() {
         let insert = format!("INSERT INTO {database}.t VALUES (3, 'lost')");
         server.exec_all(&[&insert, "FLUSH BINARY LOGS", "FLUSH BINARY LOGS"]).await;
         purge_all_but_the_last(&server).await;
+        let checked = job.verb(&["check"]).expect_code(2).stdout;
+        assert!(checked.contains("resnapshot") && checked.contains("position"), "{checked}");
         job.run().expect_code(4).expect_stderr(&["start again", "resnapshot"]);
         let rows = job.lake().content(&database, "t", &["id".to_string()], None).await.rows;
         assert_eq!(rows.len(), 2, "nothing may be applied");
@@ -103,6 +105,7 @@ async fn another_server_behind_the_address_stops_the_job() {
         server.exec(format!("CREATE DATABASE {database}")).await;
         fill_table(&server, &database).await;
         server.exec(format!("INSERT INTO {database}.t VALUES (3, 'other')")).await;
+        job.verb(&["check"]).expect_code(2);
         job.run().expect_code(4);
         let rows = job.lake().content(&database, "t", &["id".to_string()], None).await.rows;
         assert_eq!(rows.len(), 2, "nothing may be applied");

@@ -199,6 +199,8 @@ async fn a_load_waits_for_a_source_that_is_busy() {
         let job = job(&server, database, "{ threads_running: 6, replica_lag: 1h }");
         if flavor == Flavor::Mariadb {
             job.run().expect_code(2).expect_stderr(&["SLAVE MONITOR", "replica_lag"]);
+            let checked = job.verb(&["check"]).expect_code(2).stdout;
+            assert!(checked.contains("GRANT SLAVE MONITOR ON *.* TO 'cdc'@'%'"), "{checked}");
             server.exec(format!("GRANT SLAVE MONITOR ON *.* TO '{READER}'@'%'")).await;
         }
         let sleepers = (0..8).map(|_| server.query("SELECT SLEEP(6)"));

@@ -75,6 +75,9 @@ impl MysqlSource {
     pub async fn check(&self) -> Result<Vec<Finding>, SourceError> {
         let mut session = self.open().await?;
         let mut findings = requirements::check(&mut session).await?;
+        if self.config.snapshot.replica_lag_max.is_some() {
+            findings.extend(requirements::lag_grant(&mut session).await?);
+        }
         let tables = catalogue::tables(&mut session, &self.config.tables, &self.keys).await?;
         let patterns: Vec<&str> = self.config.tables.patterns().collect();
         findings.extend(requirements::check_tables(&tables, &patterns.join(", ")));

@@ -259,6 +259,22 @@ async fn grants(session: &mut Session) -> Result<Vec<Finding>, SourceError> {
     Ok(missing_grants(&grants, &account(&user)))
 }
 
+/// The privilege to see how far a MariaDB is behind its own source, for a job that has a limit for it.
+pub(super) async fn lag_grant(session: &mut Session) -> Result<Option<Finding>, SourceError> {
+    if session.flavor != Flavor::MariaDb || session.version < (10, 5, 2) {
+        return Ok(None);
+    }
+    let rows = session.rows("SHOW GRANTS").await?;
+    let names = ["SLAVE MONITOR", "REPLICA MONITOR"];
+    if rows.iter().flatten().flatten().any(|grant| grants_globally(grant, &names)) {
+        return Ok(None);
+    }
+    let user = session.value("SELECT CURRENT_USER()").await?.unwrap_or_default();
+    let wanted = "granted, for the limit source.snapshot.replica_lag";
+    let finding = Finding::new(Severity::Error, "privilege SLAVE MONITOR", "missing", wanted);
+    Ok(Some(finding.with_fix(format!("GRANT SLAVE MONITOR ON *.* TO {}", account(&user)))))
+}
+
 /// `cdc@10.%` as a quoted account name.
 fn account(user: &str) -> String {
     let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));

@@ -215,7 +215,7 @@ fn failure_of(endpoint: &Endpoint, table: &TableId, error: mysql_async::Error) -
         // ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE, ER_BAD_TABLE_ERROR
         mysql_async::Error::Server(server) if [1054, 1146, 1051].contains(&server.code) => {
             let message = format!("{table} changed while it was being loaded: {}; it is tried again", server.message);
-            SourceError::new(SourceErrorKind::Unavailable, message)
+            SourceError::new(SourceErrorKind::Changed, message)
         }
         _ => super::connection::failure(endpoint, &format!("reading {table}"), error),
     }

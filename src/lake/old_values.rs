@@ -298,7 +298,7 @@ fn patched(
     let mut values: Vec<Option<String>> = own.iter().map(|value| value.map(str::to_string)).collect();
     for (row, (array, from)) in patches {
         let old = arrays[*array].as_string::<i32>();
-        let document = old.is_valid(*from).then(|| old.value(*from)).unwrap_or("null");
+        let document = if old.is_valid(*from) { old.value(*from) } else { "null" };
         let patch = values[*row].take().unwrap_or_default();
         values[*row] = Some(json_patch::apply(document, &patch).map_err(|error| Unfilled::Patch(error.to_string()))?);
     }

@@ -144,7 +144,8 @@ impl ChangeBatch {
 
     /// Memory held by the columns, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.rows.get_array_memory_size() + self.operations.len()
+        let gaps = self.gaps.as_ref().map_or(0, |gaps| gaps.bytes().len());
+        self.rows.get_array_memory_size() + self.operations.len() + gaps
     }
 }
 

@@ -15,6 +15,10 @@ use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, TableStop
 /// How long a batch without rows is waited with: then the caller may save the position that has been reached.
 const EMPTY_AGE_MAX: Duration = Duration::from_secs(10);
 
+/// How long a run that is to stop waits for the end of the transaction that it is reading. It may be long in coming: a
+/// prepared XA transaction holds back all that follows.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Why a batch is to be closed.
 pub(super) enum Filled {
     /// It is full or old enough, or everything asked for is in it. It may be empty.
@@ -23,6 +27,12 @@ pub(super) enum Filled {
     Ended,
     Schema(SchemaChange),
     Stopped(TableStopped),
+}
+
+/// Ends a while after the run is to stop.
+async fn patience(stop: CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(STOP_PATIENCE).await;
 }
 
 /// Up to where to fill.
@@ -131,10 +141,16 @@ impl Reader {
         }
         self.stream.hurry(until.exactly && until.cut.is_none());
         let began = self.clock.instant();
+        let mut out_of_patience = std::pin::pin!(patience(self.stop.clone()));
         loop {
             let event = tokio::select! {
                 biased;
                 () = self.stop.cancelled(), if self.pushes.is_empty() => return Ok(Filled::Ended),
+                () = &mut out_of_patience, if !self.pushes.is_empty() => {
+                    self.discard(batch, 0)?;
+                    self.is_torn = true;
+                    return Ok(Filled::Ended);
+                }
                 event = self.stream.next() => event?,
             };
             match event {

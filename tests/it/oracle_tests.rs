@@ -108,7 +108,7 @@ async fn transactions_that_are_prepared_count_from_their_commit_on() {
     for flavor in Flavor::ALL {
         let server = Server::own(flavor, &[]);
         server.exec_all(&["CREATE DATABASE xa", "CREATE TABLE xa.t (id INT PRIMARY KEY, v INT)"]).await;
-        let source = TempJob::live_source(&server, "root", &["xa.*"]);
+        let source = TempJob::live_source(&server, READER, &["xa.*"]);
         let job = TempJob::new(&source, SMALL_BATCHES);
         job.run().expect_code(0);
         let follower = job.spawn(&["run", "--follow"], &[]);

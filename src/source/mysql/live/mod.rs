@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -47,6 +48,8 @@ pub struct MysqlSource {
     given_out: stream::GivenOut,
     /// The sessions of the last splits and when each ended.
     idle: Mutex<Vec<(Instant, Session)>>,
+    /// What was prepared before the log is read has been waited for.
+    prepared_waited: AtomicBool,
 }
 
 impl MysqlSource {
@@ -59,6 +62,7 @@ impl MysqlSource {
             anonymous: Mutex::default(),
             given_out: stream::GivenOut::default(),
             idle: Mutex::default(),
+            prepared_waited: AtomicBool::new(false),
         }
     }
 
@@ -247,8 +251,11 @@ impl Source for MysqlSource {
     ) -> Result<Split, SourceError> {
         let mut session = self.reader().await?;
         governor::wait(&mut session, &self.config.snapshot).await?;
-        // Before every split: those of a table's beginning are read side by side.
-        xa::wait_for_prepared(&mut session).await?;
+        // Once: what is prepared later stands in the part of the log that is read.
+        if !self.prepared_waited.load(Ordering::Acquire) {
+            xa::wait_for_prepared(&mut session).await?;
+            self.prepared_waited.store(true, Ordering::Release);
+        }
         let low = self.low(&mut session).await?;
         let split = split::read(&mut session, &self.config, schema, range, limits, low, &self.given_out).await?;
         self.rest(session).await;

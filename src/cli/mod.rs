@@ -23,12 +23,14 @@ pub mod maintain;
 pub mod output;
 mod past;
 pub mod progress;
+mod prompt;
 pub mod restore;
 pub mod run;
 mod schema;
 pub mod sql;
 pub mod status;
 pub mod text;
+mod wire;
 
 pub use exit::Exit;
 

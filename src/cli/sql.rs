@@ -1,5 +1,6 @@
-//! `alluvium sql`: a query over the job's tables.
+//! `alluvium sql`: a query over the job's tables, a prompt for many, or a server for others.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -13,8 +14,7 @@ use crate::query::{self, MomentAsOf, QueryError, QueryLimits, output};
 /// Answers a SQL query over the job's tables.
 #[derive(Debug, clap::Args)]
 pub struct SqlArgs {
-    /// The query, for example "select * from orders version as of 12".
-    #[arg(required_unless_present = "file")]
+    /// The query, for example "select * from orders version as of 12". Without one, queries are asked for one by one.
     pub query: Option<String>,
     /// Take the query from this file; - is the standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "query")]
@@ -28,13 +28,25 @@ pub struct SqlArgs {
     /// Read all tables as they were at this position: mysql-bin.000007:1234, or a GTID set.
     #[arg(long, value_name = "POSITION")]
     pub as_of_position: Option<String>,
+    /// Answer psql and other programs over the PostgreSQL protocol, on this machine only; nobody is asked for a password.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = SERVED_AT, conflicts_with_all = ["query", "file"])]
+    pub serve: Option<SocketAddr>,
 }
+
+/// One port above that of a PostgreSQL server.
+const SERVED_AT: &str = "127.0.0.1:5433";
 
 pub(super) fn run(global: &Global, args: &SqlArgs) -> Exit {
     let (job, _) = match super::load_job(global) {
         Ok(loaded) => loaded,
         Err(exit) => return exit,
     };
+    if let Some(address) = args.serve.filter(|address| !address.ip().is_loopback()) {
+        complain(&format!(
+            "{address} can be reached from other machines, and nobody is asked for a password; use 127.0.0.1"
+        ));
+        return Exit::Usage;
+    }
     let format = if global.json { output::Format::Json } else { args.format.into() };
     super::block_on(async {
         let lake = match super::open_lake(&job) {
@@ -47,7 +59,7 @@ pub(super) fn run(global: &Global, args: &SqlArgs) -> Exit {
         };
         let limits = QueryLimits { memory_bytes: job.run.memory_bytes, spill_dir: std::env::temp_dir() };
         let answered = answer(global, &job, query::Session::over(lake, tables, &limits), args, format).await;
-        answered.map_or_else(|error| failed(global, &error), |()| Exit::Done)
+        answered.unwrap_or_else(|error| failed(global, &error))
     })
 }
 
@@ -57,7 +69,7 @@ async fn answer(
     session: Result<query::Session, QueryError>,
     args: &SqlArgs,
     format: output::Format,
-) -> Result<(), QueryError> {
+) -> Result<Exit, QueryError> {
     tracing::debug!(job = job.name, "query");
     let mut session = session?.of_job(&job.name);
     if let Some(as_of) = moment(args)? {
@@ -68,10 +80,20 @@ async fn answer(
             complain(&format!("as of {point}"));
         }
     }
+    if let Some(address) = args.serve {
+        let ready = |at: SocketAddr| complain(&format!("listening: psql -h {} -p {}", at.ip(), at.port()));
+        let served = super::wire::serve(session, address, ready).await;
+        served.map_err(|error| QueryError::Listen { address, source: error })?;
+        return Ok(Exit::Done);
+    }
+    if args.query.is_none() && args.file.is_none() {
+        let is_right = super::prompt::run(&session, format).await;
+        return Ok(if is_right { Exit::Done } else { Exit::Usage });
+    }
     let (_, rows) = session.sql(&query_of(args)?).await?;
     let mut out = std::io::BufWriter::new(std::io::stdout());
     output::write(rows, format, &mut out).await?;
-    Ok(())
+    Ok(Exit::Done)
 }
 
 fn query_of(args: &SqlArgs) -> Result<String, QueryError> {

@@ -77,6 +77,8 @@ pub enum QueryError {
     Vacuumed { table: String, version: u64, oldest: u64 },
     #[error("the lake could not be read ({doing}): {source}")]
     Lake { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot listen at {address}: {source}")]
+    Listen { address: std::net::SocketAddr, source: std::io::Error },
     #[error("the query cannot be read from {file}: {source}")]
     QueryFile { file: String, source: std::io::Error },
     #[error("the result could not be written: {0}")]

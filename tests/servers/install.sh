@@ -163,7 +163,7 @@ install_spark() {
 [ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta pg spark
 for part in "$@"; do
   case $part in
-    build | mariadb | mysql | s3 | duckdb | delta | spark | peers) "install_$part" ;;
+    build | mariadb | mysql | s3 | duckdb | delta | pg | spark | peers) "install_$part" ;;
     *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta pg spark peers" ;;
   esac
 done

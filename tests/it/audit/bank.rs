@@ -24,7 +24,7 @@ pub const INVARIANTS: &str = "SELECT \
 
 pub struct Bank {
     pub database: String,
-    flavor: Flavor,
+    pub flavor: Flavor,
     connection: Conn,
     random: StdRng,
     pub transfers: u64,
@@ -74,6 +74,15 @@ impl Bank {
 
     pub async fn exec(&mut self, statement: &str) {
         self.connection.query_drop(statement).await.unwrap();
+    }
+
+    /// The transactions that the server has committed, as a GTID set.
+    pub async fn gtids(&mut self) -> String {
+        let variable = match self.flavor {
+            Flavor::Mysql => "gtid_executed",
+            Flavor::Mariadb => "gtid_binlog_pos",
+        };
+        self.connection.query_first(format!("SELECT @@GLOBAL.{variable}")).await.unwrap().unwrap()
     }
 
     pub async fn position(&mut self) -> String {

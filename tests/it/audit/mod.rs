@@ -71,7 +71,18 @@ pub async fn rows_at(
     position: &str,
     sql: &str,
 ) -> Result<(PointRead, Vec<Vec<Option<String>>>), QueryError> {
+    rows_as_of(job, database, tables, &MomentAsOf::position(position)?, sql).await
+}
+
+/// The rows of a query at a moment of the source.
+pub async fn rows_as_of(
+    job: &TempJob,
+    database: &str,
+    tables: &[&str],
+    moment: &MomentAsOf,
+    sql: &str,
+) -> Result<(PointRead, Vec<Vec<Option<String>>>), QueryError> {
     let mut session = session(job, database, tables);
-    let point = session.read_at(&MomentAsOf::position(position)?).await?;
+    let point = session.read_at(moment).await?;
     Ok((point, rows(&session, sql).await?))
 }

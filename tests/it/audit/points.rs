@@ -2,8 +2,10 @@
 
 use alluvium::failpoint;
 
+use alluvium::query::MomentAsOf;
+
 use super::bank::{Bank, INVARIANTS, TABLES, TOTAL};
-use super::{rows, rows_at, session};
+use super::{rows, rows_as_of, rows_at, session};
 use crate::harness::{Flavor, Server, TempJob};
 use crate::oracle::seed;
 
@@ -35,7 +37,7 @@ async fn check(flavor: Flavor, seed: u64) {
             bank.exec("ALTER TABLE savings ADD COLUMN note VARCHAR(20) NULL").await;
         }
         bank.transfer(30).await;
-        recorded.push((bank.position().await, bank.transfers));
+        recorded.push(Pause { position: bank.position().await, gtids: bank.gtids().await, transfers: bank.transfers });
         let step = failpoint::ALL[(round * 7 + 3) % failpoint::ALL.len()];
         let armed = format!("{step}:2");
         let _ = job.spawn(&["run"], &[(failpoint::VARIABLE, &armed)]).wait();
@@ -81,12 +83,32 @@ async fn check_all_points(job: &TempJob, bank: &Bank) {
     assert_eq!(before, i64::try_from(bank.transfers).unwrap(), "transfers at the last point");
 }
 
-/// Each position at which the bank paused has all the transfers up to there.
-async fn check_recorded(job: &TempJob, bank: &Bank, recorded: &[(String, u64)]) {
-    for (position, transfers) in recorded {
-        let sql = "SELECT count(*) FROM transfers";
-        let (point, found) = rows_at(job, &bank.database, &TABLES, position, sql).await.unwrap();
-        assert_eq!(found[0][0], Some(transfers.to_string()), "at {position}, read at {point}");
+/// Where the bank paused, and how many transfers it had made.
+struct Pause {
+    position: String,
+    gtids: String,
+    transfers: u64,
+}
+
+/// Each pause has all the transfers up to there: by its position, by its transactions, and by the time of the last of them.
+async fn check_recorded(job: &TempJob, bank: &Bank, recorded: &[Pause]) {
+    let sql = "SELECT count(*) FROM transfers";
+    for pause in recorded {
+        for at in [&pause.position, &pause.gtids] {
+            let (point, found) = rows_at(job, &bank.database, &TABLES, at, sql).await.unwrap();
+            assert_eq!(found[0][0], Some(pause.transfers.to_string()), "at {at}, read at {point}");
+        }
+        let position = &pause.position;
+        let time = format!("SELECT max(commit_time) FROM alluvium.batches WHERE position = '{position}'");
+        let time = rows(&session(job, &bank.database, &TABLES), &time).await.unwrap().remove(0).remove(0).unwrap();
+        let moment = MomentAsOf::time(&time).unwrap();
+        let (point, found) = rows_as_of(job, &bank.database, &TABLES, &moment, sql).await.unwrap();
+        let found: u64 = found[0][0].as_ref().unwrap().parse().unwrap();
+        // MariaDB's times are whole seconds: the point is the last one of its second.
+        let is_right = found == pause.transfers || (bank.flavor == Flavor::Mariadb && found > pause.transfers);
+        assert!(is_right, "{found} transfers at {time}, read at {point}, not {}", pause.transfers);
+        let told = job.verb(&["sql", "--as-of", &time, sql]).expect_code(0);
+        assert!(told.stdout.contains(&found.to_string()) && told.stderr.contains(&point.position), "{told:?}");
     }
 }
 

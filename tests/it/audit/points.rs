@@ -14,7 +14,8 @@ const POINTS_MAX: usize = 24;
 
 /// A batch is a few transfers, and upkeep is always due.
 const SETTINGS: &str = "run:\n  memory: 256MiB\n  batch: { rows: 12, seconds: 1 }\nmaintain:\n  \
-    compact: { every: 1s, small_files: 2, deleted_percent: 5 }\n  vacuum: { every: 1s }\n  checkpoint: { versions: 3 }\n";
+    compact: { every: 1s, small_files: 2, deleted_percent: 5 }\n  vacuum: { every: 1s }\n  checkpoint: { versions: 3 }\n  \
+    cluster: { every: 1s }\ntables:\n  - { match: '*.current', cluster_by: [balance] }\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mysql_every_consistent_point_of_a_bank_is_right() {

@@ -66,8 +66,8 @@ fn write(server: &Server, rows: u64) -> u64 {
     for first in (0..rows * 100 / (100 + UPDATED_PERCENT)).step_by(usize::try_from(STATEMENT_ROWS).unwrap()) {
         let updated = STATEMENT_ROWS * UPDATED_PERCENT / 100;
         server.run(&format!(
-            "INSERT INTO bench.t SELECT {first} + a.n * 100 + b.n, a.n, REPEAT(SHA1({first} + a.n * 100 + b.n), 3),
-               LEFT(REPEAT(MD5({first} + a.n), 2), 59) FROM bench.hundred a, bench.hundred b;
+            "INSERT INTO bench.t SELECT {first} + a.n * 100 + b.n, a.n, REPEAT(LEFT(SHA2({first} + a.n * 100 + b.n, 256), 40), 3),
+               LEFT(REPEAT(LEFT(SHA2({first} + a.n, 256), 32), 2), 59) FROM bench.hundred a, bench.hundred b;
              UPDATE bench.t SET k = k + 1 WHERE id BETWEEN {first} AND {first} + {updated} - 1;"
         ));
         changes += STATEMENT_ROWS + updated;
@@ -78,7 +78,7 @@ fn write(server: &Server, rows: u64) -> u64 {
 fn run(folder: &Path, server: &Server, number: usize, memory: &str) -> Run {
     let job = folder.join(format!("job{number}.yaml"));
     let text = format!(
-        "version: 1\njob: bench\nsource:\n  type: mysql\n  url: mysql://root@127.0.0.1:{}\n  password: {PASSWORD}\n  \
+        "version: 1\njob: bench\nsource:\n  type: mysql\n  url: mysql://root@127.0.0.1:{}\n  password: {{ env: BENCH_DB_PASSWORD }}\n  \
          tables: [\"bench.t\"]\nlake:\n  path: {:?}\nrun: {{ memory: {memory} }}\n",
         server.port,
         folder.join(format!("lake{number}"))
@@ -86,7 +86,13 @@ fn run(folder: &Path, server: &Server, number: usize, memory: &str) -> Run {
     std::fs::write(&job, text).unwrap();
     let start = Instant::now();
     let mut program = Command::new(env!("CARGO_BIN_EXE_alluvium"));
-    let mut program = program.args(["run", "--json", "-j"]).arg(&job).stdout(Stdio::piped()).spawn().unwrap();
+    let mut program = program
+        .args(["run", "--json", "-j"])
+        .arg(&job)
+        .env("BENCH_DB_PASSWORD", PASSWORD)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut peak_kib: f64 = 0.0;
     while program.try_wait().unwrap().is_none() {
         let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap_or_default();

@@ -74,7 +74,8 @@ fn tpcc(server: &Server, rows: u64) {
 fn bulk(server: &Server, rows: u64) {
     for first in (0..rows).step_by(usize::try_from(STATEMENT_ROWS).unwrap()) {
         server.run(&format!(
-            "INSERT INTO bench.bulk SELECT {first} + n, n, REPEAT(SHA1({first} + n), 3), LEFT(REPEAT(MD5({first} + n), 2), 59)
+            "INSERT INTO bench.bulk SELECT {first} + n, n, REPEAT(LEFT(SHA2({first} + n, 256), 40), 3),
+               LEFT(REPEAT(LEFT(SHA2({first} + n, 256), 32), 2), 59)
              FROM bench.thousand"
         ));
     }
@@ -86,9 +87,9 @@ fn wide(server: &Server, rows: u64) {
         (0..8).map(|index| format!("n * 1000003 * {}, n * 12345.678901 + {index}", index + 1)).collect();
     for first in (0..rows / 2).step_by(usize::try_from(STATEMENT_ROWS).unwrap()) {
         server.run(&format!(
-            "INSERT INTO bench.wide SELECT {first} + n, 1, {}, JSON_OBJECT('id', n, 'name', SHA1(n), 'tags', JSON_ARRAY('a', 'b', n),
-               'address', JSON_OBJECT('street', MD5(n), 'number', n % 100, 'geo', JSON_ARRAY(n / 7, n / 11)), 'active', n % 2 = 0),
-               NOW(6), NOW(3), SHA1({first} + n), REPEAT(MD5(n), 3), n / 3
+            "INSERT INTO bench.wide SELECT {first} + n, 1, {}, JSON_OBJECT('id', n, 'name', LEFT(SHA2(n, 256), 40), 'tags', JSON_ARRAY('a', 'b', n),
+               'address', JSON_OBJECT('street', LEFT(SHA2(n, 256), 32), 'number', n % 100, 'geo', JSON_ARRAY(n / 7, n / 11)), 'active', n % 2 = 0),
+               NOW(6), NOW(3), LEFT(SHA2({first} + n, 256), 40), REPEAT(LEFT(SHA2(n, 256), 32), 3), n / 3
              FROM bench.thousand;
              UPDATE bench.wide SET version = 2, d1 = d1 + 1, doc = JSON_SET(doc, '$.name', 'changed') WHERE id BETWEEN {first} AND {first} + 999",
             numbers.join(", ")

@@ -30,7 +30,7 @@ impl From<SourceErrorKind> for Exit {
     fn from(kind: SourceErrorKind) -> Self {
         match kind {
             SourceErrorKind::Unavailable | SourceErrorKind::Changed | SourceErrorKind::Corrupt => Self::Retry,
-            SourceErrorKind::Misconfigured => Self::Usage,
+            SourceErrorKind::Misconfigured | SourceErrorKind::Unloadable => Self::Usage,
             SourceErrorKind::Lost => Self::PositionLost,
         }
     }

@@ -128,6 +128,7 @@ impl LakeError {
             Self::Arrow { table, .. }
             | Self::Damaged { table, .. }
             | Self::Unsupported { table, .. }
+            | Self::OtherTable { table, .. }
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
             | Self::NoOldRow { table }

@@ -75,8 +75,18 @@ pub enum Work {
     },
     /// Tables get a schema: new tables, or new columns.
     Schema { tables: Vec<SchemaRecord> },
-    /// A table is taken out.
-    Stop { table: TableId, position: SourcePosition, reason: String },
+    /// Tables are taken out: all that are at fault in one step, so that a crash in between forgets none.
+    Stop { tables: Vec<StopRecord> },
+}
+
+/// A table that is taken out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRecord {
+    pub table: TableId,
+    /// Up to where the table follows its source.
+    pub position: SourcePosition,
+    /// What was found, and what to do.
+    pub reason: String,
 }
 
 /// A table's new schema.
@@ -183,6 +193,22 @@ impl Ledger {
         match self.store.put_opts(&path, body.into(), options).await {
             Ok(_) => Ok(()),
             Err(error) => self.settle(entry, path, error).await,
+        }
+    }
+
+    /// Whether an entry that was put is the newest. Its place is free for a process that slept while others wrote so many
+    /// steps that its number has been dropped again.
+    ///
+    /// # Errors
+    /// [`LedgerError::OtherWriter`] if there is a newer step.
+    pub async fn check_newest(&self, entry: &LedgerEntry) -> Result<(), LedgerError> {
+        let files = self.list().await?;
+        let newest = files.states.last().max(files.entries.last());
+        match newest {
+            Some(sequence) if *sequence > entry.sequence => {
+                Err(LedgerError::OtherWriter { job: self.job.clone(), sequence: *sequence })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -424,6 +450,11 @@ mod tests {
         Some(SplitRecord { table, index, after, last, rows: 10, condition: None })
     }
 
+    fn stop(table: &str, reason: &str) -> Work {
+        let table = TableId::new("shop", table);
+        Work::Stop { tables: vec![StopRecord { table, position: at(10).position, reason: reason.into() }] }
+    }
+
     #[tokio::test]
     async fn a_ledger_gives_back_the_state_that_was_written_to_it() {
         let store = Arc::new(InMemory::new());
@@ -432,8 +463,7 @@ mod tests {
         let mut state = begun(&ledger).await;
         step(&ledger, &mut state, new_table("orders", true), 4).await;
         step(&ledger, &mut state, batch("orders", split(0, None, Some("7"))), 10).await;
-        let stop =
-            Work::Stop { table: TableId::new("shop", "logs"), position: at(10).position, reason: "no key".into() };
+        let stop = stop("logs", "no key");
         step(&ledger, &mut state, stop, 10).await;
         for offset in 11..200 {
             step(&ledger, &mut state, batch("orders", None), offset).await;
@@ -540,14 +570,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_process_that_slept_finds_its_number_free_and_is_told_of_the_newer_steps() {
+        let store = Arc::new(InMemory::new());
+        let (sleeper, other) = (ledger(&store), ledger(&store));
+        let mut state = begun(&sleeper).await;
+        step(&sleeper, &mut state, new_table("orders", false), 4).await;
+        let late = LedgerEntry::next(&state, sleeper.run(), 0, batch("orders", None));
+        for offset in 5..5 + ENTRIES_KEPT + 2 * ENTRIES_PER_STATE {
+            step(&other, &mut state, batch("orders", None), offset).await;
+        }
+        sleeper.put(&late).await.expect("its number has been dropped");
+        let error = sleeper.check_newest(&late).await.unwrap_err();
+        assert!(matches!(error, LedgerError::OtherWriter { .. }), "{error}");
+        // And what it wrote does no harm.
+        assert_eq!(other.load().await.unwrap(), Some(state));
+    }
+
+    #[tokio::test]
     async fn a_table_that_is_loaded_again_counts_its_splits_on() {
         let store = Arc::new(InMemory::new());
         let ledger = ledger(&store);
         let mut state = begun(&ledger).await;
         step(&ledger, &mut state, new_table("orders", true), 4).await;
         step(&ledger, &mut state, batch("orders", split(0, None, None)), 10).await;
-        let stop =
-            Work::Stop { table: TableId::new("shop", "orders"), position: at(10).position, reason: "DDL".into() };
+        let stop = stop("orders", "DDL");
         step(&ledger, &mut state, stop, 10).await;
         assert_eq!(state.followed().count(), 0);
         step(&ledger, &mut state, new_table("orders", true), 20).await;

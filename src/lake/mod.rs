@@ -46,7 +46,7 @@ pub use commit::{CommitOutcome, CommitSummary, CommitTag};
 pub use compact::{CompactReport, CompactRules};
 pub use error::{LakeError, LakeErrorKind};
 pub use history::{RowHistory, RowOperation, RowState};
-pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, Work};
+pub use ledger::{Ledger, LedgerEntry, LedgerError, SchemaRecord, SplitRecord, StopRecord, Work};
 pub use points::{FOLD_POINTS_MIN, Point, PointState, PointTable, Points, batches_schema, rows as batches_rows};
 pub use restore::RestorePlan;
 pub use scan::LakeScan;

@@ -168,22 +168,24 @@ impl Points {
         }
         sequences.truncate(POINTS_PER_FOLD);
         let Some(points) = self.read_all(&sequences).await? else { return Ok(0) };
-        let folded = self.folded().await?.unwrap_or(0);
+        // Written upon the version that was asked: of two who fold at once, one finds the other's commit and fails.
+        let table = self.table().await?;
+        let folded = match &table {
+            Some(table) => self.folded_in(table).await?.unwrap_or(0),
+            None => 0,
+        };
         let new: Vec<Point> = points.into_iter().filter(|point| point.sequence > folded).collect();
         if let Some(last) = new.last() {
-            self.append(rows(&new)?, last.sequence).await?;
+            let table = table.unwrap_or_else(|| DeltaTable::new(self.log_store()));
+            self.append(table, rows(&new)?, last.sequence).await?;
         }
         self.delete(&sequences).await?;
         Ok(new.len() as u64)
     }
 
-    async fn append(&self, rows: RecordBatch, sequence: u64) -> Result<(), LakeError> {
+    async fn append(&self, delta: DeltaTable, rows: RecordBatch, sequence: u64) -> Result<(), LakeError> {
         let table = self.table_id();
         let failed = || LakeError::delta(&table, "fold the points of the job");
-        let mut delta = DeltaTable::new(self.log_store());
-        if self.has_table().await? {
-            delta.load().await.map_err(failed())?;
-        }
         let version = i64::try_from(sequence).unwrap_or(i64::MAX);
         let transaction = Transaction::new(self.app_id(), version);
         let properties = CommitProperties::default().with_application_transaction(transaction);
@@ -208,13 +210,25 @@ impl Points {
     /// # Errors
     /// A table that cannot be read.
     pub async fn folded(&self) -> Result<Option<u64>, LakeError> {
+        match self.table().await? {
+            Some(table) => self.folded_in(&table).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The Delta table of the folded points as it is now; `None` if there is none.
+    async fn table(&self) -> Result<Option<DeltaTable>, LakeError> {
         if !self.has_table().await? {
             return Ok(None);
         }
+        let mut delta = DeltaTable::new(self.log_store());
+        delta.load().await.map_err(LakeError::delta(&self.table_id(), "read the folded points of the job"))?;
+        Ok(Some(delta))
+    }
+
+    async fn folded_in(&self, delta: &DeltaTable) -> Result<Option<u64>, LakeError> {
         let table = self.table_id();
         let failed = || LakeError::delta(&table, "read the folded points of the job");
-        let mut delta = DeltaTable::new(self.log_store());
-        delta.load().await.map_err(failed())?;
         let state = delta.snapshot().map_err(failed())?;
         let version = state.transaction_version(delta.log_store().as_ref(), self.app_id()).await.map_err(failed())?;
         Ok(version.and_then(|version| u64::try_from(version).ok()))

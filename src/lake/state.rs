@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{LedgerEntry, SchemaRecord, SplitRecord, Work};
+use super::ledger::{LedgerEntry, SchemaRecord, SplitRecord, StopRecord, Work};
 use crate::change::{SourcePosition, TableId};
 use crate::schema::TableSchema;
 
@@ -78,7 +78,7 @@ impl JobState {
             Work::Begin => return None,
             Work::Batch { tables, splits } => self.fold_batch(entry.sequence, tables, splits)?,
             Work::Schema { tables } => tables.iter().for_each(|record| self.fold_schema(entry.sequence, record)),
-            Work::Stop { table, position, reason } => self.fold_stop(table, position, reason),
+            Work::Stop { tables } => tables.iter().for_each(|record| self.fold_stop(record)),
         }
         self.newest = entry;
         Some(())
@@ -117,10 +117,10 @@ impl JobState {
         self.tables.insert(record.schema.table.clone(), state);
     }
 
-    fn fold_stop(&mut self, table: &TableId, position: &SourcePosition, reason: &str) {
-        let stopped = Stopped { position: position.clone(), reason: reason.to_string() };
+    fn fold_stop(&mut self, record: &StopRecord) {
+        let stopped = Stopped { position: record.position.clone(), reason: record.reason.clone() };
         let fresh = TableState { schema: None, load: LoadState::Done, splits: 0, stopped: None, sequence: 0 };
-        self.tables.entry(table.clone()).or_insert(fresh).stopped = Some(stopped);
+        self.tables.entry(record.table.clone()).or_insert(fresh).stopped = Some(stopped);
     }
 
     /// Takes splits of the last batch that had some back: it was applied to their tables without their rows. The others

@@ -23,7 +23,7 @@ pub enum PipelineError {
     OtherSource { known: SourceIdentity, found: SourceIdentity },
     #[error(
         "the Delta table of {table} holds no trace of this job, though the job's ledger says that it wrote to it: \
-         it was deleted, replaced or restored. Put it back, or start a new job with an empty lake path"
+         it was deleted, replaced or restored. Put it back and run with --resnapshot {table}, or, where it is gone, the same without it"
     )]
     TableWithoutTxn { table: TableId },
     #[error(
@@ -42,6 +42,12 @@ pub enum PipelineError {
          nothing was applied. Start a new job with an empty lake path"
     )]
     LogChanged { expected: String, found: String },
+    #[error("{source}")]
+    Unloadable {
+        table: TableId,
+        #[source]
+        source: SourceError,
+    },
     #[error("{table} cannot be loaded again: {reason}")]
     NotLoadable { table: TableId, reason: String },
     #[error(
@@ -57,7 +63,7 @@ pub enum PipelineError {
     SplitLeftOut { table: TableId },
     #[error(
         "the Delta table of {table} was last written in step {found} of this job, but the ledger has it in step {expected}: \
-         it was put back from a backup. Put back its newest state, or start a new job with an empty lake path"
+         it was put back from a backup. Load it again: alluvium run --resnapshot {table}"
     )]
     TableBehind { table: TableId, found: i64, expected: u64 },
     #[error(
@@ -85,13 +91,14 @@ impl PipelineError {
         match self {
             Self::Source(error) => match error.kind {
                 SourceErrorKind::Unavailable | SourceErrorKind::Changed | SourceErrorKind::Corrupt => 1,
-                SourceErrorKind::Misconfigured => 2,
+                SourceErrorKind::Misconfigured | SourceErrorKind::Unloadable => 2,
                 SourceErrorKind::Lost => 4,
             },
             Self::OtherSource { .. } | Self::LogChanged { .. } | Self::LogWentBack { .. } => 4,
             Self::NoSuchTable { .. }
             | Self::NothingSelected { .. }
             | Self::TableOfAnother { .. }
+            | Self::Unloadable { .. }
             | Self::NotLoadable { .. } => 2,
             Self::Lake(error) if error.kind() == LakeErrorKind::Misconfigured => 2,
             Self::Lake(_) | Self::Ledger(_) | Self::Batch(_) => 1,
@@ -118,6 +125,14 @@ impl PipelineError {
         match &self {
             Self::Lake(error) if error.table_at_fault() == Some(of) => Ok(self.chain()),
             Self::Batch(error) if error.table_at_fault() == Some(of) => Ok(self.chain()),
+            Self::TableWithoutTxn { table }
+            | Self::TableBehind { table, .. }
+            | Self::TableOfAnother { table }
+            | Self::Unloadable { table, .. }
+                if table == of =>
+            {
+                Ok(self.chain())
+            }
             _ => Err(self),
         }
     }

@@ -16,6 +16,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::PipelineError;
 use super::reader::{Filled, Reader, Until};
@@ -39,6 +40,9 @@ const WAVE_MEMORY_DIVISOR: usize = 8;
 /// Splits that each reader gets of a wave: with one only, all others would wait for the slowest.
 const SPLITS_PER_READER: usize = 3;
 
+/// Between two looks at a source that is too busy for a load.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
 /// What is known about first loads, and the next wave.
 pub(super) struct Loads {
     limits: WaveLimits,
@@ -49,6 +53,8 @@ pub(super) struct Loads {
     next: Option<Aborting<Result<Wave, PipelineError>>>,
     /// Tables that are to be loaded anew, once the log has been read up to now.
     held_back: HashSet<TableId>,
+    /// The source was too busy when the last wave was to be read.
+    is_waiting: bool,
 }
 
 impl Loads {
@@ -61,7 +67,7 @@ impl Loads {
         let bytes_max = job.run.memory_bytes / WAVE_MEMORY_DIVISOR;
         let limits = WaveLimits { readers, bytes_max, rows_max: job.run.batch_rows };
         let split_rows = snapshot.and_then(|snapshot| snapshot.split_rows);
-        Self { limits, split_rows, widths: HashMap::new(), next: None, held_back: HashSet::new() }
+        Self { limits, split_rows, widths: HashMap::new(), next: None, held_back: HashSet::new(), is_waiting: false }
     }
 
     /// Loads nothing of these tables, until it is called with others.
@@ -98,8 +104,17 @@ impl Session<'_> {
         let mut wave = match self.next_wave(reader).await {
             Ok(Some(wave)) => wave,
             Ok(None) => return Ok(Progress::Ended),
+            Err(PipelineError::Unloadable { table, source }) => {
+                self.stop_tables(vec![(table, PipelineError::from(source).chain())]).await?;
+                self.skip_stopped(reader);
+                return Ok(Progress::Going);
+            }
             Err(error) => return self.read_up_to_now(reader, error).await,
         };
+        if let Some(reason) = wave.busy.take() {
+            return self.follow_meanwhile(reader, &reason).await;
+        }
+        self.loads.is_waiting = false;
         self.loads.learn(&wave);
         self.stop_keyless(&mut wave).await?;
         self.skip_stopped(reader);
@@ -216,6 +231,24 @@ impl Session<'_> {
     /// Goes on from the job's position without a split until the log has passed `position`.
     async fn pass(&mut self, reader: &mut Reader, position: &SourcePosition) -> Result<Progress, PipelineError> {
         *reader = self.read_from_here(reader.skipped().clone()).await?;
+        self.follow_to(reader, position).await
+    }
+
+    /// Follows the log of all tables for a while, so that they do not wait for those whose rows the source holds back.
+    async fn follow_meanwhile(&mut self, reader: &mut Reader, reason: &str) -> Result<Progress, PipelineError> {
+        if !std::mem::replace(&mut self.loads.is_waiting, true) {
+            tracing::info!(reason, "the first load waits for the source");
+        }
+        let now = self.environment.source.head().await?;
+        let progress = self.follow_to(reader, &now.position).await?;
+        tokio::select! {
+            () = tokio::time::sleep(BUSY_PAUSE) => {}
+            () = self.environment.stop.cancelled() => {}
+        }
+        Ok(progress)
+    }
+
+    async fn follow_to(&mut self, reader: &mut Reader, position: &SourcePosition) -> Result<Progress, PipelineError> {
         while reader.at.position < *position && !self.environment.stop.is_cancelled() {
             let mut batch = self.new_batch();
             let until = Until { position: Some(position), ..Until::default() };

@@ -115,6 +115,6 @@ pub(super) fn tables_of(work: &Work) -> Vec<TableId> {
         Work::Begin => Vec::new(),
         Work::Batch { tables, .. } => tables.clone(),
         Work::Schema { tables } => tables.iter().map(|record| record.schema.table.clone()).collect(),
-        Work::Stop { table, .. } => vec![table.clone()],
+        Work::Stop { tables } => tables.iter().map(|record| record.table.clone()).collect(),
     }
 }

@@ -20,17 +20,21 @@ impl Session<'_> {
     /// tables are what the state says, unless the run was stopped meanwhile: then [`Progress::Ended`] is the result.
     pub(super) async fn recover(&mut self) -> Result<Progress, PipelineError> {
         let entry = self.state.newest.clone();
+        let mut faults = Vec::new();
         match &entry.work {
             Work::Begin | Work::Stop { .. } => {}
             Work::Schema { tables } => {
-                let mut impossible = Vec::new();
+                // One that is not selected any more is taken out before anything is asked of it.
                 for record in tables {
-                    impossible.extend(self.evolve_table(record, &entry).await?);
+                    if !self.selects(&record.schema.table) {
+                        continue;
+                    }
+                    faults.extend(self.evolve_table(record, &entry).await?);
                 }
-                self.stop_tables(impossible).await?;
             }
             Work::Batch { tables, .. } => {
-                let (mut missing, mut faults) = self.tables_without(&entry, tables).await?;
+                let (mut missing, found) = self.tables_without(&entry, tables).await?;
+                faults.extend(found);
                 // What is not selected any more is not read; such a table is taken out before anything else happens.
                 missing.retain(|table| self.selects(table));
                 if !missing.is_empty() {
@@ -40,9 +44,11 @@ impl Session<'_> {
                         None => return Ok(Progress::Ended),
                     }
                 }
-                self.stop_tables(faults).await?;
             }
         }
+        // Before the next step: its point would stand at this one's end without this one's versions.
+        self.record_missing_point().await?;
+        self.stop_tables(faults).await?;
         self.revert_lost_splits().await?;
         Ok(Progress::Going)
     }
@@ -56,13 +62,17 @@ impl Session<'_> {
         let (mut missing, mut faults) = (HashSet::new(), Vec::new());
         for table in tables {
             let applied = match self.apply.applied(table, &app_id(&self.job.name)).await {
+                Ok(Some(applied)) => Ok(applied),
+                Ok(None) => Err(PipelineError::TableWithoutTxn { table: table.clone() }),
+                Err(error) => Err(error),
+            };
+            let applied = match applied {
                 Ok(applied) => applied,
                 Err(error) => {
                     faults.push((table.clone(), error.into_table_fault(table)?));
                     continue;
                 }
             };
-            let applied = applied.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
             if applied < i64::try_from(entry.sequence).unwrap_or(i64::MAX) {
                 missing.insert(table.clone());
             }

@@ -9,7 +9,9 @@ use super::points::tables_of;
 use crate::change::TableId;
 use crate::clock::Clock;
 use crate::config::Job;
-use crate::lake::{CommitOutcome, JobState, Lake, Ledger, LedgerEntry, Point, PointState, PointTable, Points, Work};
+use crate::lake::{
+    CommitOutcome, JobState, Lake, Ledger, LedgerEntry, Point, PointState, PointTable, Points, StopRecord, Work,
+};
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -39,15 +41,22 @@ pub async fn restore(
     let mut open = lake.open_table(table).await?.ok_or_else(missing)?;
     // What cannot be restored is told before anything is changed.
     let plan = open.restore_plan(version).await?;
-    let taken_out = take_out(job, lake, clock, table, &plan.position, version).await?;
+    let point = take_out(job, lake, clock, table, &plan.position, version).await?;
     let new_version = match open.restore(version).await? {
         CommitOutcome::Committed(summary) => summary.version,
         CommitOutcome::AlreadyApplied { version } => version,
         CommitOutcome::Conflict => return Err(PipelineError::Overtaken { table: table.clone() }),
     };
+    let taken_out = point.is_some();
+    if let Some(mut point) = point {
+        // Reads of earlier points must not take the restored rows for theirs.
+        point.tables.iter_mut().for_each(|table| table.version = u64::try_from(new_version).ok());
+        Points::new(lake, &job.name).put(&point).await?;
+    }
     Ok(Restored { table: table.clone(), version, new_version, taken_out })
 }
 
+/// The point of the step that takes the table out; `None` if it is out already, or no job knows it.
 async fn take_out(
     job: &Job,
     lake: &Lake,
@@ -55,18 +64,19 @@ async fn take_out(
     table: &TableId,
     position: &Option<String>,
     version: u64,
-) -> Result<bool, PipelineError> {
+) -> Result<Option<Point>, PipelineError> {
     let ledger = Ledger::new(lake.store(), &job.name, Uuid::new_v4());
-    let Some(mut state) = ledger.load().await? else { return Ok(false) };
+    let Some(mut state) = ledger.load().await? else { return Ok(None) };
     if state.tables.get(table).is_none_or(|known| known.stopped.is_some()) {
-        return Ok(false);
+        return Ok(None);
     }
-    check_finished(job, lake, &state).await?;
+    check_finished(job, lake, &state, table).await?;
     let at = position.as_ref().map(|position| format!(", the source at {position}")).unwrap_or_default();
     let reason =
         format!("restored to version {version}{at}; to follow the source again: alluvium run --resnapshot {table}");
     let end = state.newest.end.clone();
-    let work = Work::Stop { table: table.clone(), position: end.position.clone(), reason };
+    let record = StopRecord { table: table.clone(), position: end.position.clone(), reason };
+    let work = Work::Stop { tables: vec![record] };
     let entry = LedgerEntry::next(&state, ledger.run(), clock.unix_us(), work);
     ledger.put(&entry).await?;
     let stopped = PointTable { table: table.clone(), version: None, state: PointState::Stopped };
@@ -76,11 +86,15 @@ async fn take_out(
     if state.advance(entry).is_some() {
         ledger.fold(&state, true).await?;
     }
-    Ok(true)
+    Ok(Some(point))
 }
 
-/// A step may follow only one that all of its tables carry.
-async fn check_finished(job: &Job, lake: &Lake, state: &JobState) -> Result<(), PipelineError> {
+/// A step may follow only one that all of its tables carry, and that has left its point.
+async fn check_finished(job: &Job, lake: &Lake, state: &JobState, table: &TableId) -> Result<(), PipelineError> {
+    let has_point = Points::new(lake, &job.name).newest().await?.is_some_and(|newest| newest >= state.newest.sequence);
+    if !has_point && state.newest.work != Work::Begin {
+        return Err(PipelineError::Unfinished { sequence: state.newest.sequence, table: table.clone() });
+    }
     for table in tables_of(&state.newest.work) {
         let is_followed = state.tables.get(&table).is_some_and(|known| known.stopped.is_none());
         if !is_followed {

@@ -7,7 +7,7 @@ use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
-use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, Work};
+use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, StopRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
 
@@ -174,10 +174,9 @@ impl Session<'_> {
 
     /// Takes tables out, each with its reason, where the job stands now.
     pub(super) async fn stop_tables(&mut self, tables: Vec<(TableId, String)>) -> Result<(), PipelineError> {
-        for (table, reason) in tables {
-            self.stop_table(table, self.position().position.clone(), reason).await?;
-        }
-        Ok(())
+        let position = self.position().position.clone();
+        let record = |(table, reason)| StopRecord { table, position: position.clone(), reason };
+        self.take_out(tables.into_iter().map(record).collect()).await
     }
 
     /// Takes a table out of the job; all others go on.
@@ -187,10 +186,20 @@ impl Session<'_> {
         position: SourcePosition,
         reason: String,
     ) -> Result<(), PipelineError> {
-        tracing::warn!(%table, %position, reason, "table is taken out");
-        self.environment.observer.table_stopped(&table, &reason);
+        self.take_out(vec![StopRecord { table, position, reason }]).await
+    }
+
+    /// In one step: a crash between two would leave the second with a batch that it lacks, and nobody would know.
+    async fn take_out(&mut self, tables: Vec<StopRecord>) -> Result<(), PipelineError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        for StopRecord { table, position, reason } in &tables {
+            tracing::warn!(%table, %position, reason, "table is taken out");
+            self.environment.observer.table_stopped(table, reason);
+        }
         let step = Step {
-            work: Work::Stop { table, position, reason },
+            work: Work::Stop { tables },
             end: self.position().clone(),
             commit_time_us: self.state.newest.commit_time_us,
         };

@@ -28,6 +28,10 @@ const BATCH_MEMORY_DIVISOR: usize = 4;
 /// in microseconds.
 const IDLE_ENTRY_EVERY_US: i64 = 60_000_000;
 
+/// After so long since the last step, in microseconds, the process may have been paused while another went on. Far less than the steps take
+/// that the ledger keeps.
+const MAY_HAVE_SLEPT_US: i64 = 2_000_000;
+
 /// Whether there is more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -498,6 +502,9 @@ impl<'a> Session<'a> {
         }
         failpoint::hit(failpoint::CHECKPOINT_BEFORE);
         self.ledger.put(&entry).await?;
+        if now_us.saturating_sub(self.state.newest.created_at_us) > MAY_HAVE_SLEPT_US {
+            self.ledger.check_newest(&entry).await?;
+        }
         failpoint::hit(failpoint::CHECKPOINT_AFTER);
         Ok(entry)
     }

@@ -53,6 +53,10 @@ struct Scripted {
     /// Where the splits of a table end, nothing for the last.
     cuts: Mutex<VecDeque<&'static str>>,
     losses: Vec<(TableId, Losses)>,
+    /// How often the source is too busy for a load, before it is not.
+    busy: AtomicU64,
+    /// Reading rows fails.
+    is_unloadable: bool,
 }
 
 struct ScriptedStream {
@@ -62,6 +66,11 @@ struct ScriptedStream {
 
 #[async_trait]
 impl Source for Scripted {
+    async fn busy(&self) -> Result<Option<String>, SourceError> {
+        let left = self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        Ok(left.ok().map(|_| "scripted".to_string()))
+    }
+
     async fn identity(&self) -> Result<SourceIdentity, SourceError> {
         Ok(SourceIdentity("scripted".into()))
     }
@@ -121,6 +130,9 @@ impl Source for Scripted {
         _range: &KeyRange,
         _limits: SplitLimits,
     ) -> Result<Split, SourceError> {
+        if self.is_unloadable {
+            return Err(SourceError::new(SourceErrorKind::Unloadable, "scripted"));
+        }
         let mut split = self.splits.lock().unwrap().pop_front().expect("a split that the script has");
         split.rows.iter_mut().for_each(|rows| rows.schema = schema.clone());
         Ok(split)
@@ -621,16 +633,17 @@ async fn rows_of_a_table_that_was_never_announced_are_refused_before_anything_is
 }
 
 #[tokio::test]
-async fn a_delta_table_that_was_put_back_from_a_backup_is_told_before_anything_is_noted() {
+async fn a_delta_table_that_was_put_back_from_a_backup_is_taken_out_before_anything_is_applied() {
     let world = World::new().begun().await;
     // The newest step is another table's: nothing else would look at this one.
     world.run(20, vec![vec![announce(schema("b"), 15), boundary(20)]]).await.unwrap();
     let (store, commits) = (world.lake.store(), object_store::path::Path::from("shop/a/_delta_log"));
     let newest: Vec<_> = store.list(Some(&commits)).map_ok(|object| object.location).try_collect().await.unwrap();
     store.delete(newest.iter().max().unwrap()).await.unwrap();
-    let error = world.run(30, vec![vec![rows("a", 30, &[2]), boundary(30)]]).await.unwrap_err();
-    assert!(matches!(error, PipelineError::TableBehind { .. }), "{error}");
-    assert_eq!(world.state().await.newest.end, at(20));
+    let outcome = world.run(30, vec![vec![rows("a", 30, &[2]), rows("b", 30, &[1]), boundary(30)]]).await.unwrap();
+    let stopped = outcome.tables[0].stopped.as_ref().unwrap();
+    assert!(stopped.contains("put back from a backup") && stopped.contains("--resnapshot shop.a"), "{stopped}");
+    world.check("b", 1).await;
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::reader::{PlacedRows, keyless};
 use crate::change::{ChangeBatch, ResumePoint, SourcePosition, TableId};
 use crate::lake::SplitRecord;
 use crate::schema::TableSchema;
-use crate::source::{KeyRange, Source, SourceError, Split, SplitLimits, TableStopped};
+use crate::source::{KeyRange, Source, SourceError, SourceErrorKind, Split, SplitLimits, TableStopped};
 
 /// What a split counts for beside its rows: its commit and its ledger record. Bounds the tables of a wave.
 const SPLIT_BYTES: usize = 128 << 10;
@@ -68,15 +68,24 @@ pub(super) struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Wave {
     pub parts: Vec<Part>,
+    /// Why nothing was read: the source has other things to do.
+    pub busy: Option<String>,
 }
 
 /// Reads the next ranges of `jobs`.
+///
+/// # Errors
+/// [`PipelineError::Unloadable`] for what is one table's fault alone; what the source meets else.
 pub(super) async fn read(
     source: Arc<dyn Source>,
     jobs: Vec<LoadJob>,
     limits: WaveLimits,
 ) -> Result<Wave, PipelineError> {
     let (mut wave, mut bytes, mut rows, mut splits) = (Wave::default(), 0, 0, 0);
+    wave.busy = source.busy().await?;
+    if wave.busy.is_some() {
+        return Ok(wave);
+    }
     let mut planner = Planner { source: Arc::clone(&source), jobs: jobs.into() };
     let mut running: VecDeque<(LoadJob, Aborting<Result<Split, SourceError>>)> = VecDeque::new();
     loop {
@@ -91,7 +100,8 @@ pub(super) async fn read(
             running.push_back((job, Aborting(tokio::spawn(reading))));
         }
         let Some((job, reading)) = running.pop_front() else { return Ok(wave) };
-        let split = reading.await.map_err(|error| PipelineError::Reader { table: job.table().clone(), error })??;
+        let split = reading.await.map_err(|error| PipelineError::Reader { table: job.table().clone(), error })?;
+        let split = split.map_err(|error| of_table(job.table(), error))?;
         bytes += SPLIT_BYTES + memory_bytes(&split);
         rows += rows_of(&split);
         splits += 1;
@@ -101,6 +111,14 @@ pub(super) async fn read(
             running.retain(|(other, _)| other.table() != job.table());
         }
         wave.add(job, split);
+    }
+}
+
+/// An error that one table's rows have caused, or may have.
+fn of_table(table: &TableId, error: SourceError) -> PipelineError {
+    match error.kind {
+        SourceErrorKind::Unloadable => PipelineError::Unloadable { table: table.clone(), source: error },
+        _ => error.into(),
     }
 }
 
@@ -125,12 +143,18 @@ struct Planner {
 
 impl Planner {
     /// The next split, as a job with its range.
-    async fn next(&mut self) -> Result<Option<LoadJob>, SourceError> {
+    async fn next(&mut self) -> Result<Option<LoadJob>, PipelineError> {
         let Some(job) = self.jobs.front_mut() else { return Ok(None) };
         let rows = u64::try_from(job.rows).unwrap_or(u64::MAX);
         // A guess may be off by half; one that is wrong by more costs a wave with few readers.
         let is_small = job.rows_left.is_some_and(|left| left.saturating_mul(2) <= rows);
-        let cut = if is_small { None } else { self.source.next_cut(&job.schema, &job.range, job.rows).await? };
+        let cut = match is_small {
+            true => None,
+            false => {
+                let cut = self.source.next_cut(&job.schema, &job.range, job.rows).await;
+                cut.map_err(|error| of_table(job.table(), error))?
+            }
+        };
         job.rows_left = job.rows_left.map(|left| left.saturating_sub(rows)).filter(|left| *left > 0);
         let mut split = job.clone();
         match cut {

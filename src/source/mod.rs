@@ -28,8 +28,8 @@ pub enum SourceEvent {
     /// given to [`Source::stream`] already say the same. Only a table that is new within a transaction may be
     /// announced after `Rows` of that transaction: then the caller restarts from the last boundary.
     Schema(SchemaChange),
-    /// The table cannot be followed any further; its changes are left out from here on. Comes straight
-    /// after a boundary. All other tables go on.
+    /// The table cannot be followed any further; its changes are left out from here on. All other tables go on. Within a
+    /// transaction whose rows have been given in part, the caller restarts from the last boundary, without the table.
     TableStopped(TableStopped),
 }
 
@@ -113,6 +113,8 @@ pub enum SourceErrorKind {
     Unavailable,
     /// The table is not as it was; the log tells how it became so.
     Changed,
+    /// The rows of one table cannot be read for its first load; all other tables can.
+    Unloadable,
     /// Something that its owner must mend: password, grants, server settings, the job file.
     Misconfigured,
     /// The log no longer holds the position, or it is another log.
@@ -179,6 +181,9 @@ pub trait Source: Send + Sync {
     /// [`SourceErrorKind::Misconfigured`] with the source's own words if not, or for a source that holds no rows.
     async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError>;
 
+    /// Why no rows should be read now, if the source has other things to do. Asked before each wave of splits.
+    async fn busy(&self) -> Result<Option<String>, SourceError>;
+
     /// Where a split of about `rows` rows that begins after `range.after` should end, or `None` where so many are not
     /// left. Reads no rows of the table but keys; the guess may be off.
     ///
@@ -196,7 +201,8 @@ pub trait Source: Send + Sync {
     /// out so far.
     ///
     /// # Errors
-    /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files).
+    /// [`SourceErrorKind::Misconfigured`] for a source that holds no rows (log files); [`SourceErrorKind::Unloadable`] for rows
+    /// that do not come in time or make no sense.
     async fn read_split(
         &self,
         schema: &Arc<TableSchema>,

@@ -54,6 +54,103 @@ async fn a_table_with_a_damaged_data_file_is_taken_out_after_the_others_have_the
     assert!(matches!(status.tables[0].progress, crate::pipeline::TableProgress::Stopped { .. }), "{status:?}");
 }
 
+#[tokio::test]
+async fn all_tables_at_fault_in_a_batch_are_taken_out_in_one_step_after_its_point() {
+    let world = World::new().begun().await;
+    world.run(20, vec![vec![announce(schema("b"), 15), announce(schema("c"), 16), boundary(20)]]).await.unwrap();
+    damage_log(&world, "a").await;
+    damage_log(&world, "b").await;
+    let tables = vec![id("a"), id("b"), id("c")];
+    world.interrupted(Work::Batch { tables, splits: Vec::new() }, 30).await;
+    let interrupted = world.state().await.newest.sequence;
+    let again = vec![rows("a", 30, &[2]), rows("b", 30, &[1]), rows("c", 30, &[1]), boundary(30)];
+    world.run(30, vec![again, vec![]]).await.unwrap();
+    // A crash between two steps would leave one of them with a batch that it lacks, and nobody would know.
+    let Work::Stop { tables: stopped } = world.state().await.newest.work else { panic!("tables are taken out") };
+    assert_eq!(stopped.iter().map(|record| record.table.clone()).collect::<Vec<_>>(), [id("a"), id("b")]);
+    // What the batch made of the third is known, though the next step came before anyone read it.
+    let points = crate::lake::Points::new(&world.lake, "shop").unfolded().await.unwrap();
+    let point = points.iter().find(|point| point.sequence == interrupted).expect("the step has its point");
+    let third = point.tables.iter().find(|table| table.table == id("c")).unwrap();
+    assert_eq!(third.version, Some(1));
+}
+
+#[tokio::test]
+async fn a_table_whose_files_are_gone_is_taken_out_and_no_other() {
+    let world = World::new().begun().await;
+    let (store, folder) = (world.lake.store(), object_store::path::Path::from("shop/a"));
+    let files: Vec<_> = store.list(Some(&folder)).map_ok(|object| object.location).try_collect().await.unwrap();
+    for file in files {
+        store.delete(&file).await.unwrap();
+    }
+    let stream = vec![announce(schema("b"), 15), rows("a", 20, &[1]), rows("b", 20, &[1]), boundary(20)];
+    let outcome = world.run(20, vec![stream]).await.unwrap();
+    let stopped = outcome.tables[0].stopped.as_ref().unwrap();
+    assert!(stopped.contains("--resnapshot shop.a"), "{stopped}");
+    world.check("b", 1).await;
+}
+
+#[tokio::test]
+async fn a_table_whose_place_another_has_taken_is_taken_out_and_no_other() {
+    let world = World::new();
+    let stranger = World { lake: world.lake.clone(), ..World::new() };
+    let mut job = stranger.job();
+    job.name = "other".into();
+    let source = Scripted {
+        head: 10,
+        streams: Mutex::new(vec![vec![announce(schema("a"), 5), rows("a", 10, &[1, 2]), boundary(10)]].into()),
+        ..Scripted::default()
+    };
+    let environment = Environment {
+        source: Arc::new(source),
+        lake: world.lake.clone(),
+        clock: Arc::clone(&world.clock),
+        observer: Arc::new(Silent),
+        stop: CancellationToken::new(),
+    };
+    run(&job, RunOptions::default(), environment).await.unwrap();
+    let stream = vec![announce(schema("a"), 5), announce(schema("b"), 6), rows("b", 20, &[1]), boundary(20)];
+    let outcome = world.run(20, vec![stream]).await.unwrap();
+    assert!(outcome.tables[0].stopped.is_some(), "{outcome:?}");
+    world.check("b", 1).await;
+    world.check("a", 2).await;
+}
+
+#[tokio::test]
+async fn changes_of_other_tables_go_on_while_the_source_is_too_busy_for_a_load() {
+    let world = World::loading();
+    let source = Scripted {
+        head: 30,
+        tables: vec![schema("a")],
+        busy: 1.into(),
+        splits: Mutex::new(vec![split(30, 30, &[1, 2])].into()),
+        streams: Mutex::new(
+            vec![vec![announce(schema("b"), 15), boundary(15), rows("b", 20, &[1]), boundary(30)]].into(),
+        ),
+        ..Scripted::default()
+    };
+    world.run_source(source, false).await.unwrap();
+    world.check("a", 2).await;
+    world.check("b", 1).await;
+}
+
+#[tokio::test]
+async fn a_table_whose_rows_cannot_be_read_is_taken_out_and_no_other() {
+    let world = World::loading();
+    let source = Scripted {
+        head: 30,
+        tables: vec![schema("a")],
+        is_unloadable: true,
+        streams: Mutex::new(
+            vec![vec![announce(schema("b"), 15), boundary(15), rows("b", 20, &[1]), boundary(30)]].into(),
+        ),
+        ..Scripted::default()
+    };
+    let outcome = world.run_source(source, false).await.unwrap();
+    assert_eq!(outcome.tables[0].stopped.as_deref(), Some("scripted"), "{outcome:?}");
+    world.check("b", 1).await;
+}
+
 /// A job whose batches are of one row, and whose files are folded in pairs.
 fn with_upkeep(every: Duration) -> World {
     let compact = Some(CompactConfig { every, small_files: 2, ..CompactConfig::DEFAULT });

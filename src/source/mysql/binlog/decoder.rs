@@ -14,7 +14,7 @@ use crate::change::{Losses, ResumePoint, TableId};
 use crate::config::TableFilter;
 use crate::schema::TableSchema;
 use crate::source::mysql::gtid::GtidSet;
-use crate::source::{SourceError, SourceErrorKind, SourceEvent, TableStopped};
+use crate::source::{SourceError, SourceErrorKind, SourceEvent};
 
 /// Rows are handed out when about so much memory holds them: large enough for wide Arrow batches, small beside
 /// the smallest `run.memory`.
@@ -73,7 +73,6 @@ pub struct Decoder {
     pub(super) boundary_time_us: Option<i64>,
     /// Whether `boundary` has moved since it was last handed out.
     pub(super) boundary_due: bool,
-    pub(super) stops_due: Vec<TableStopped>,
     pub(super) held_bytes: usize,
     pub(super) held_rows: usize,
     pub(super) ready: VecDeque<SourceEvent>,
@@ -103,7 +102,6 @@ impl Decoder {
             boundary: start,
             boundary_time_us: None,
             boundary_due: false,
-            stops_due: Vec::new(),
             held_bytes: 0,
             held_rows: 0,
             ready: VecDeque::new(),
@@ -163,7 +161,7 @@ impl Decoder {
     pub fn flush(&mut self) -> Result<(), SourceError> {
         self.drain_payload(usize::MAX)?;
         self.pass_headers();
-        self.prepared.count_flush();
+        self.prepared.tell();
         self.boundary_due |= !self.transaction.open && self.prepared.is_empty();
         let result = self.hand_out(Vec::new());
         self.settle(result.map_err(Failure::from), None)

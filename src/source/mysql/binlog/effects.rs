@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::decoder::{Decoder, Failure};
 use super::derive;
 use super::event::{EventHeader, Flavor};
-use super::reader::Malformed;
+use super::follow::header_time_us;
 use super::statement::Query;
-use crate::change::{ChangeBatch, Operation, TableId, TransactionSpan};
+use crate::change::{ChangeBatch, TableId};
 use crate::schema::TableSchema;
 use crate::source::SourceEvent;
 use crate::source::mysql::ddl::{self, Context, Effect};
@@ -108,19 +108,10 @@ impl Decoder {
     fn truncate(&mut self, table: &TableId, header: &EventHeader) -> Result<(), Failure> {
         let Some(schema) = self.known(table).filter(|_| self.tables.wants(table)) else { return Ok(()) };
         self.hand_out(Vec::new())?;
-        let arrow_schema = schema.arrow_schema();
-        let nulls = arrow_schema.fields().iter().map(|field| arrow::array::new_null_array(field.data_type(), 1));
-        let rows = arrow::array::RecordBatch::try_new(Arc::clone(&arrow_schema), nulls.collect());
-        let rows = rows.map_err(|error| Malformed::value(format!("columns do not fit together: {error}")))?;
-        let header_time_us = i64::from(header.timestamp_s) * 1_000_000;
-        let commit_time_us = self.transaction.commit_time_us.unwrap_or(header_time_us);
-        self.ready.push_back(SourceEvent::Rows(ChangeBatch {
-            schema,
-            rows,
-            operations: vec![Operation::Truncate],
-            gaps: None,
-            transactions: vec![TransactionSpan { first_row: 0, commit_time_us, position: self.here.position() }],
-        }));
+        let commit_time_us = self.transaction.commit_time_us.unwrap_or_else(|| header_time_us(header));
+        let truncate = ChangeBatch::truncate(&schema, self.here.position(), commit_time_us);
+        self.ready.push_back(SourceEvent::Rows(truncate));
+        self.transaction.handed += 1;
         Ok(())
     }
 

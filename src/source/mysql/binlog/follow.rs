@@ -12,7 +12,6 @@ use super::tables::Target;
 use super::transaction::{Gtid, GtidEvent, Savepoint};
 use super::xa::Kept;
 use super::{inflate, previous_gtids};
-use crate::source::SourceEvent;
 use crate::source::mysql::gtid::{GtidSet, MariaDbGtidSet};
 
 impl Decoder {
@@ -267,9 +266,8 @@ impl Decoder {
         self.boundary.clone_from(&self.here);
         self.boundary_time_us = Some(time_us);
         self.boundary_due = true;
-        if !self.stops_due.is_empty() || is_chunk {
-            let stops = std::mem::take(&mut self.stops_due);
-            self.hand_out(stops.into_iter().map(SourceEvent::TableStopped).collect())?;
+        if is_chunk {
+            self.hand_out(Vec::new())?;
         }
         Ok(())
     }

@@ -186,8 +186,8 @@ impl Decoder {
         self.stop_index(index, reason)
     }
 
-    /// Takes a table out: its rows of the open transaction are dropped. Where some of those have been handed out,
-    /// the news waits for the transaction's end.
+    /// Takes a table out: its rows of the open transaction are dropped. Where some of those have been handed out, whoever
+    /// reads goes back to the last boundary.
     pub(super) fn stop_index(&mut self, index: usize, reason: String) -> Result<(), Failure> {
         let position = self.here.position();
         let Some(table) = self.tables.get(index) else { return Ok(()) };
@@ -195,11 +195,7 @@ impl Decoder {
             buffer.roll_back();
         }
         let stopped = TableStopped { table: table.id.clone(), position, reason };
-        if self.transaction.handed > 0 || !self.prepared.is_empty() {
-            self.stops_due.push(stopped);
-        } else {
-            self.hand_out(vec![SourceEvent::TableStopped(stopped)])?;
-        }
+        self.hand_out(vec![SourceEvent::TableStopped(stopped)])?;
         self.transaction.touched.retain(|touched| *touched != index);
         self.tables.stop(index);
         Ok(())

@@ -5,6 +5,7 @@
 //! MySQL: `XA_prepare_event` in `libs/mysql/binlog/event/control_events.h`; MariaDB writes the same.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use super::decoder::{Decoder, Failure};
 use super::event::EventHeader;
@@ -13,8 +14,8 @@ use super::reader::{Malformed, Reader};
 use crate::change::{ChangeBatch, TableId, TransactionSpan};
 use crate::source::SourceEvent;
 
-/// A live log is flushed about once a second.
-const FLUSHES_PER_WARNING: u32 = 60;
+/// How often it is told that nothing can be applied.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Memory that the rows of prepared transactions may take, all together: they cannot be handed out before their commit.
 const XA_BYTES_MAX: usize = 64 << 20;
@@ -51,15 +52,19 @@ pub struct Prepared {
     transactions: HashMap<String, Kept>,
     /// `Rows` events since the last boundary that belong to ended transactions.
     pub handed: usize,
-    /// How often all that is held was handed out without a boundary.
-    flushes: u32,
+    /// Since when there have been any, or it was told last.
+    waiting_since: Option<Instant>,
 }
 
 impl Prepared {
     /// Tells now and then that nothing can be applied while transactions are prepared.
-    pub fn count_flush(&mut self) {
-        self.flushes = if self.is_empty() { 0 } else { self.flushes.saturating_add(1) };
-        if self.flushes.is_multiple_of(FLUSHES_PER_WARNING) && !self.is_empty() {
+    pub fn tell(&mut self) {
+        let now = Instant::now();
+        let since = *self.waiting_since.get_or_insert(now);
+        if self.is_empty() {
+            self.waiting_since = None;
+        } else if now.saturating_duration_since(since) >= WARN_EVERY {
+            self.waiting_since = Some(now);
             tracing::warn!(
                 transactions = self.transactions.len(),
                 "XA transactions are prepared and not finished: what comes after them in the log is applied once they are \

@@ -194,6 +194,10 @@ impl Source for BinlogFiles {
         Err(no_rows(schema))
     }
 
+    async fn busy(&self) -> Result<Option<String>, SourceError> {
+        Ok(None)
+    }
+
     async fn next_cut(
         &self,
         schema: &Arc<TableSchema>,

@@ -1,4 +1,4 @@
-//! Keeps first loads from being a burden: no query is begun while the server has other things to do.
+//! Keeps first loads from being a burden: no rows are asked for while the server has other things to do.
 
 use std::time::Duration;
 
@@ -10,24 +10,8 @@ use crate::config::SnapshotConfig;
 use crate::source::mysql::binlog::Flavor;
 use crate::source::{SourceError, SourceErrorKind};
 
-/// Between two looks at a busy server.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Waits until the server is below the limits of the job file.
-pub(super) async fn wait(session: &mut Session, config: &SnapshotConfig) -> Result<(), SourceError> {
-    let mut is_told = false;
-    while let Some(reason) = busy(session, config).await? {
-        if !is_told {
-            tracing::info!(reason, "the first load waits for the source");
-            is_told = true;
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    Ok(())
-}
-
-/// Why no query should be begun now.
-async fn busy(session: &mut Session, config: &SnapshotConfig) -> Result<Option<String>, SourceError> {
+/// Why no query should be begun now: which limit of the job file the server is above.
+pub(super) async fn busy(session: &mut Session, config: &SnapshotConfig) -> Result<Option<String>, SourceError> {
     if let Some(max) = config.threads_running_max {
         let rows = session.rows("SHOW GLOBAL STATUS LIKE 'Threads_running'").await?;
         let running = rows.first().and_then(|row| row.get(1)?.as_deref()?.parse::<u32>().ok());

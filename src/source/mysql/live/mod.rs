@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -48,8 +47,8 @@ pub struct MysqlSource {
     given_out: stream::GivenOut,
     /// The sessions of the last splits and when each ended.
     idle: Mutex<Vec<(Instant, Session)>>,
-    /// What was prepared before the log is read has been waited for.
-    prepared_waited: AtomicBool,
+    /// Tables before whose first load all prepared XA transactions have been waited for.
+    prepared_waited: Mutex<HashSet<TableId>>,
 }
 
 impl MysqlSource {
@@ -62,8 +61,23 @@ impl MysqlSource {
             anonymous: Mutex::default(),
             given_out: stream::GivenOut::default(),
             idle: Mutex::default(),
-            prepared_waited: AtomicBool::new(false),
+            prepared_waited: Mutex::default(),
         }
+    }
+
+    /// Before a table's first rows are read: what is prepared later stands in the part of the log that is read for it.
+    async fn wait_for_prepared(
+        &self,
+        session: &mut Session,
+        table: &TableId,
+        range: &KeyRange,
+    ) -> Result<(), SourceError> {
+        if range.after.is_some() && self.prepared_waited.lock().await.contains(table) {
+            return Ok(());
+        }
+        xa::wait_for_prepared(session).await?;
+        self.prepared_waited.lock().await.insert(table.clone());
+        Ok(())
     }
 
     /// Has a boundary come at the first end of a transaction after so many rows, or before.
@@ -231,6 +245,13 @@ impl Source for MysqlSource {
         checked
     }
 
+    async fn busy(&self) -> Result<Option<String>, SourceError> {
+        let mut session = self.reader().await?;
+        let reason = governor::busy(&mut session, &self.config.snapshot).await?;
+        self.rest(session).await;
+        Ok(reason)
+    }
+
     async fn next_cut(
         &self,
         schema: &Arc<TableSchema>,
@@ -250,12 +271,7 @@ impl Source for MysqlSource {
         limits: SplitLimits,
     ) -> Result<Split, SourceError> {
         let mut session = self.reader().await?;
-        governor::wait(&mut session, &self.config.snapshot).await?;
-        // Once: what is prepared later stands in the part of the log that is read.
-        if !self.prepared_waited.load(Ordering::Acquire) {
-            xa::wait_for_prepared(&mut session).await?;
-            self.prepared_waited.store(true, Ordering::Release);
-        }
+        self.wait_for_prepared(&mut session, &schema.table, range).await?;
         let low = self.low(&mut session).await?;
         let split = split::read(&mut session, &self.config, schema, range, limits, low, &self.given_out).await?;
         self.rest(session).await;

@@ -16,10 +16,16 @@ const POLL: Duration = Duration::from_millis(100);
 /// # Errors
 /// `Unavailable`, with what to do, if some are not in time.
 pub(super) async fn wait_for_prepared(session: &mut Session) -> Result<(), SourceError> {
-    if !has_xa(session).await? {
-        return Ok(());
-    }
-    let Some(mut waiting) = prepared(session).await else { return Ok(()) };
+    let mut waiting = match prepared(session).await {
+        Ok(waiting) => waiting,
+        // The counters begin anew with the server, and transactions outlive it: they tell only whether a warning is due.
+        Err(error) => {
+            if has_xa(session).await? {
+                warn_unseen(&error);
+            }
+            return Ok(());
+        }
+    };
     let deadline = Instant::now() + WAIT_MAX;
     while !waiting.is_empty() {
         if Instant::now() > deadline {
@@ -32,30 +38,28 @@ pub(super) async fn wait_for_prepared(session: &mut Session) -> Result<(), Sourc
             return Err(SourceError::new(SourceErrorKind::Unavailable, message));
         }
         tokio::time::sleep(POLL).await;
-        let Some(left) = prepared(session).await else { return Ok(()) };
+        let left = prepared(session).await?;
         waiting.retain(|transaction| left.contains(transaction));
     }
     Ok(())
 }
 
-/// Whether the server has prepared any since it started, or may have brought some over from before.
+/// Whether XA is in use on the server, as far as its counters tell.
 async fn has_xa(session: &mut Session) -> Result<bool, SourceError> {
     let rows = session.rows("SHOW GLOBAL STATUS WHERE variable_name IN ('Com_xa_prepare', 'Com_xa_commit', 'Com_xa_rollback', 'Com_xa_recover')").await?;
     let is_used = |row: &TextRow| row.get(1).is_some_and(|value| value.as_deref() != Some("0"));
     Ok(rows.iter().any(is_used))
 }
 
-/// `None` where the user may not see them (MySQL: XA_RECOVER_ADMIN).
-async fn prepared(session: &mut Session) -> Option<HashSet<TextRow>> {
-    match session.rows("XA RECOVER").await {
-        Ok(rows) => Some(rows.into_iter().collect()),
-        Err(error) => {
-            tracing::warn!(
-                error = %error,
-                "the user may not see prepared XA transactions: one that was prepared before the load began and is committed \
-                 while it runs would be missed; on MySQL: GRANT XA_RECOVER_ADMIN ON *.* to the job's user"
-            );
-            None
-        }
-    }
+/// Fails where the user may not see them (MySQL: XA_RECOVER_ADMIN).
+async fn prepared(session: &mut Session) -> Result<HashSet<TextRow>, SourceError> {
+    Ok(session.rows("XA RECOVER").await?.into_iter().collect())
+}
+
+fn warn_unseen(error: &SourceError) {
+    tracing::warn!(
+        error = %error,
+        "the user may not see prepared XA transactions: one that was prepared before the load began and is committed \
+         while it runs would be missed; on MySQL: GRANT XA_RECOVER_ADMIN ON *.* to the job's user"
+    );
 }

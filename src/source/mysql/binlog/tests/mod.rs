@@ -279,6 +279,15 @@ fn what_is_rolled_back_while_another_is_prepared_leaves_the_rows_before_it() {
 }
 
 #[test]
+fn a_truncate_while_a_transaction_is_prepared_stays_when_a_later_one_is_rolled_back() {
+    check_chunks(
+        1,
+        "xa; b+1 x; prepare; sql truncate table a; begin; a+3 x; rollback; sql XA COMMIT X'61',X'',1",
+        &["Truncate a - -", "Insert a 3 x", "discard 1", "Insert b 1 x", "boundary"],
+    );
+}
+
+#[test]
 fn truncate_is_a_transaction_of_its_own() {
     check(
         "begin; a+1 x; commit; sql truncate table a; begin; a+2 x; commit",
@@ -291,6 +300,16 @@ fn a_statement_in_place_of_rows_takes_its_table_out() {
     check(
         "begin; a+1 x; b+1 x; commit; begin; sql insert into a values (2, 'x'); commit; begin; a+2 x; b+2 x; commit",
         &["Insert a 1 x", "Insert b 1 x", "boundary", "stopped a", "Insert b 2 x", "boundary"],
+    );
+}
+
+#[test]
+fn a_table_that_stops_within_a_transaction_is_told_at_once() {
+    // Its rows of this transaction must not be committed without those that are missing: the reader goes back.
+    check_chunks(
+        1,
+        "begin; a+1 x; sql insert into a values (2, 'x'); b+1 x; commit",
+        &["Insert a 1 x", "stopped a", "Insert b 1 x", "boundary"],
     );
 }
 

@@ -96,7 +96,7 @@ fn too_slow(schema: &TableSchema, config: &MysqlConfig) -> SourceError {
         schema.table,
         config.snapshot.query_time_max.as_secs()
     );
-    SourceError::new(SourceErrorKind::Misconfigured, message)
+    SourceError::new(SourceErrorKind::Unloadable, message)
 }
 
 /// Opens a snapshot that holds exactly the transactions before the end of the log that comes with it, among them
@@ -280,7 +280,7 @@ impl Reading {
     }
 
     fn unreadable(&self, what: &str) -> SourceError {
-        SourceError::new(SourceErrorKind::Corrupt, format!("{} cannot be loaded: {what}", self.schema.table))
+        SourceError::new(SourceErrorKind::Unloadable, format!("{} cannot be loaded: {what}", self.schema.table))
     }
 
     fn close_batch(&mut self) -> Result<(), SourceError> {

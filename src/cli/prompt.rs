@@ -2,6 +2,7 @@
 //! names, and some of the commands that people know from psql. Without a terminal, statements are read from standard input.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use futures::TryStreamExt;
 
 use super::output::{complain, print};
 use crate::query::row::rows_of;
+use crate::query::script::{Script, on_one_line};
 use crate::query::{QueryError, Session, output};
 
 /// Statements that are kept; older ones go.
@@ -25,6 +27,7 @@ const COMPLETED_TABLES_MAX: usize = 50;
 const HELP: &str = "\
 \\d          tables        \\d TABLE   columns of a table
 \\timing     how long each statement takes, on or off
+\\r          drops what was typed since the last statement
 \\q          end           \\?         this help
 Statements end with a semicolon, and may have several lines.\n";
 
@@ -35,6 +38,7 @@ enum Command {
     Columns(String),
     Timing,
     Help,
+    Drop,
     Quit,
     Unknown,
 }
@@ -48,6 +52,7 @@ impl Command {
             ("\\d", Some(table)) => Self::Columns(table.trim_end_matches(';').to_string()),
             ("\\timing", _) => Self::Timing,
             ("\\?" | "\\h" | "help", None) => Self::Help,
+            ("\\r", None) => Self::Drop,
             ("\\q" | "quit" | "exit", None) => Self::Quit,
             (word, _) if word.starts_with('\\') => Self::Unknown,
             _ => return None,
@@ -69,7 +74,7 @@ pub(super) async fn run(session: &Session, format: output::Format) -> bool {
 /// Where lines come from.
 trait Lines {
     /// The next line; `None` at the end.
-    fn next(&mut self, is_first: bool) -> Option<String>;
+    fn next(&mut self, is_first: bool) -> Option<io::Result<String>>;
 
     /// Keeps a whole statement.
     fn keep(&mut self, _statement: &str) {}
@@ -77,12 +82,19 @@ trait Lines {
 
 /// Whether all went well.
 async fn talk(session: &Session, format: output::Format, mut lines: impl Lines) -> bool {
-    let (mut statement, mut is_timed, mut is_right) = (String::new(), false, true);
-    while let Some(line) = lines.next(statement.is_empty()) {
-        if statement.is_empty()
-            && let Some(command) = Command::read(&line)
-        {
+    let (mut typed, mut is_timed, mut is_right) = (String::new(), false, true);
+    while let Some(line) = lines.next(typed.is_empty()) {
+        let Ok(line) = line else {
+            complain("a line could not be read: it is not in UTF-8");
+            is_right = false;
+            continue;
+        };
+        if let Some(command) = Command::read(&line).filter(|command| typed.is_empty() || *command == Command::Drop) {
             let sql = match command {
+                Command::Drop => {
+                    typed.clear();
+                    continue;
+                }
                 Command::Quit => break,
                 Command::Tables => "SHOW TABLES".to_string(),
                 Command::Columns(table) => format!("DESCRIBE {table}"),
@@ -103,17 +115,17 @@ async fn talk(session: &Session, format: output::Format, mut lines: impl Lines) 
             is_right &= answer(session, &sql, format, is_timed).await;
             continue;
         }
-        statement.push_str(&line);
-        statement.push('\n');
-        if !line.trim_end().ends_with(';') {
-            continue;
+        typed.push_str(&line);
+        typed.push('\n');
+        let script = Script::read(&typed);
+        typed = if script.rest.is_empty() { String::new() } else { script.rest + "\n" };
+        for sql in script.statements {
+            lines.keep(&sql);
+            is_right &= answer(session, &sql, format, is_timed).await;
         }
-        let sql = std::mem::take(&mut statement);
-        lines.keep(sql.trim());
-        is_right &= answer(session, &sql, format, is_timed).await;
     }
-    if !statement.trim().is_empty() {
-        is_right &= answer(session, &statement, format, is_timed).await;
+    if !typed.trim().is_empty() {
+        is_right &= answer(session, &typed, format, is_timed).await;
     }
     is_right
 }
@@ -140,8 +152,8 @@ async fn write(session: &Session, sql: &str, format: output::Format) -> Result<(
 struct Piped<L>(L);
 
 impl<L: Iterator<Item = io::Result<String>>> Lines for Piped<L> {
-    fn next(&mut self, _is_first: bool) -> Option<String> {
-        self.0.next()?.ok()
+    fn next(&mut self, _is_first: bool) -> Option<io::Result<String>> {
+        self.0.next()
     }
 }
 
@@ -159,10 +171,10 @@ impl Typed {
 }
 
 impl Lines for Typed {
-    fn next(&mut self, is_first: bool) -> Option<String> {
+    fn next(&mut self, is_first: bool) -> Option<io::Result<String>> {
         let prompt = if is_first { "alluvium>" } else { "      ->" };
         let input = Input::<String>::with_theme(&Plain).with_prompt(prompt).allow_empty(true);
-        input.history_with(&mut self.kept).completion_with(&self.names).interact_text().ok()
+        input.history_with(&mut self.kept).completion_with(&self.names).interact_text().ok().map(Ok)
     }
 
     fn keep(&mut self, statement: &str) {
@@ -193,18 +205,29 @@ impl Kept {
     fn load() -> Self {
         let file = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY_FILE));
         let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-        Self { statements: text.lines().rev().take(HISTORY_MAX).map(str::to_string).collect(), file }
+        let mut statements: VecDeque<String> = VecDeque::new();
+        for line in text.lines().rev().take(HISTORY_MAX) {
+            if !statements.iter().any(|kept| kept == line) {
+                statements.push_back(line.to_string());
+            }
+        }
+        if let (Some(file), true) = (&file, text.lines().count() > 2 * HISTORY_MAX) {
+            let newest: String = statements.iter().rev().map(|line| format!("{line}\n")).collect();
+            _ = std::fs::write(file, newest);
+        }
+        Self { statements, file }
     }
 
     /// On one line, for the editor knows no others. A history that cannot be kept is no reason to stop.
     fn save(&mut self, statement: &str) {
-        let line = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some(line) = on_one_line(statement).map(|line| line + ";") else { return };
         self.statements.retain(|kept| *kept != line);
-        self.statements.push_front(line);
+        self.statements.push_front(line.clone());
         self.statements.truncate(HISTORY_MAX);
         let Some(file) = &self.file else { return };
-        let text: String = self.statements.iter().rev().map(|line| format!("{line}\n")).collect();
-        if let Err(error) = std::fs::write(file, text) {
+        // Behind what other prompts have added meanwhile.
+        let opened = OpenOptions::new().append(true).create(true).open(file);
+        if let Err(error) = opened.and_then(|mut file| writeln!(file, "{line}")) {
             tracing::debug!(%error, "the history of statements could not be kept");
         }
     }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList, TableProvider};
-use datafusion::common::TableReference;
+use datafusion::common::{ScalarValue, TableReference};
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::Statement;
@@ -51,6 +53,66 @@ pub struct Session {
     state: SessionState,
     points: Option<JobPoints>,
 }
+
+/// A statement that was understood, at the newest versions of its tables.
+enum Planned {
+    Answer(QueryResult),
+    Query(PlannedQuery),
+}
+
+struct PlannedQuery {
+    plan: LogicalPlan,
+    state: SessionState,
+    gone: Arc<Gone>,
+}
+
+impl PlannedQuery {
+    async fn run(self, parameters: Vec<ScalarValue>) -> Result<QueryResult, QueryError> {
+        let gone = Arc::clone(&self.gone);
+        match self.stream(parameters).await {
+            Ok(stream) => Ok((stream.schema(), gone.watch(stream))),
+            Err(error) => Err(gone.explain(error.into()).await),
+        }
+    }
+
+    async fn stream(self, parameters: Vec<ScalarValue>) -> DataFusionResult<SendableRecordBatchStream> {
+        // A second look at what is planned: a statement that writes must not get here by a form not thought of.
+        SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false)
+            .verify_plan(&self.plan)?;
+        let plan = match parameters.is_empty() {
+            true => self.plan,
+            false => self.plan.with_param_values(parameters)?,
+        };
+        let frame = SessionContext::new_with_state(self.state).execute_logical_plan(plan).await?;
+        frame.execute_stream().await
+    }
+}
+
+/// What a statement gives, and what it has to be given.
+#[derive(Debug, Clone)]
+pub struct Description {
+    pub schema: SchemaRef,
+    /// The types of the placeholders `$1`, `$2`, ..., as far as the statement tells them.
+    pub parameters: Vec<Option<DataType>>,
+}
+
+impl Description {
+    /// # Errors
+    /// A placeholder with two types.
+    pub fn of(plan: &LogicalPlan) -> Result<Self, QueryError> {
+        let mut types = plan.get_parameter_types()?;
+        let number = |name: &String| name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        let count = types.keys().filter_map(number).max().unwrap_or(0).min(PARAMETERS_MAX);
+        let parameters = (1..=count).map(|number| types.remove(&format!("${number}")).flatten()).collect();
+        Ok(Self { schema: Arc::new(plan.schema().as_arrow().clone()), parameters })
+    }
+}
+
+/// As many as the PostgreSQL protocol can count.
+const PARAMETERS_MAX: usize = 65_535;
 
 /// The logs of this many tables are read at a time.
 const TABLES_OPENED_AT_ONCE: usize = 8;
@@ -110,13 +172,38 @@ impl Session {
     /// # Errors
     /// Of the query's text, its tables and columns: here. Of its run: in the stream; [`QueryError`] can be made of those.
     pub async fn sql(&self, sql: &str) -> Result<QueryResult, QueryError> {
-        let tokens = Tokens::read(sql)?;
-        let statement = tokens.parse()?;
-        if let Some(answer) = show::answer(&statement, &self.names, &self.reader).await? {
-            return Ok(answer);
+        self.sql_with(sql, Vec::new()).await
+    }
+
+    /// The same with values for the placeholders `$1`, `$2`, ... of the statement, in this order.
+    ///
+    /// # Errors
+    /// As [`Self::sql`], and for placeholders without a value.
+    pub async fn sql_with(&self, sql: &str, parameters: Vec<ScalarValue>) -> Result<QueryResult, QueryError> {
+        match self.plan(sql).await? {
+            Planned::Answer(answer) => Ok(answer),
+            Planned::Query(query) => query.run(parameters).await,
         }
-        check_reads_only(&statement)?;
-        self.query(tokens, statement).await
+    }
+
+    /// What a statement would give, without running it.
+    ///
+    /// # Errors
+    /// As [`Self::sql`].
+    pub async fn describe(&self, sql: &str) -> Result<Description, QueryError> {
+        match self.plan(sql).await? {
+            Planned::Answer((schema, _)) => Ok(Description { schema, parameters: Vec::new() }),
+            Planned::Query(query) => Description::of(&query.plan),
+        }
+    }
+
+    /// A context in which all tables are listed at their newest versions, for those who ask what there is.
+    #[must_use]
+    pub fn catalogue(&self) -> SessionContext {
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(CATALOG.to_string(), Arc::new(LakeCatalog::new(&self.reader, &self.names, [])));
+        let state = SessionStateBuilder::new_from_existing(self.state.clone()).with_catalog_list(Arc::new(catalogs));
+        SessionContext::new_with_state(state.build())
     }
 
     /// The table of a name as queries have it, without a version.
@@ -151,7 +238,17 @@ impl Session {
         &self.state
     }
 
-    async fn query(&self, tokens: Tokens, mut statement: Statement) -> Result<QueryResult, QueryError> {
+    async fn plan(&self, sql: &str) -> Result<Planned, QueryError> {
+        let tokens = Tokens::read(sql)?;
+        let statement = tokens.parse()?;
+        if let Some(answer) = show::answer(&statement, &self.names, &self.reader).await? {
+            return Ok(Planned::Answer(answer));
+        }
+        check_reads_only(&statement)?;
+        Ok(Planned::Query(self.plan_query(tokens, statement).await?))
+    }
+
+    async fn plan_query(&self, tokens: Tokens, mut statement: Statement) -> Result<PlannedQuery, QueryError> {
         let relations = Relations::resolve(&mut statement, &self.names, &Spelling::default(), &tokens.travelled)?;
         let tables = self.open_tables(&relations).await?;
         let schemas = self.schemas(&relations, &tables).await?;
@@ -171,24 +268,11 @@ impl Session {
             registered.push((batches_name(&spelling), spelling.apply_to_table(points.provider().await?)?));
         }
         let gone = Arc::new(Gone::new(self.reader.lake(), &tables));
-        match self.run(statement, registered).await {
-            Ok((schema, stream)) => Ok((schema, gone.watch(stream))),
-            Err(error) => Err(gone.explain(error).await),
+        let state = self.state_with(registered);
+        match state.statement_to_plan(PlannerStatement::Statement(Box::new(statement))).await {
+            Ok(plan) => Ok(PlannedQuery { plan, state, gone }),
+            Err(error) => Err(gone.explain(error.into()).await),
         }
-    }
-
-    async fn run(&self, statement: Statement, tables: Vec<Registered>) -> Result<QueryResult, QueryError> {
-        let state = self.state_with(tables);
-        let plan = state.statement_to_plan(PlannerStatement::Statement(Box::new(statement))).await?;
-        // A second look at what is planned: a statement that writes must not get here by a form not thought of.
-        SQLOptions::new()
-            .with_allow_ddl(false)
-            .with_allow_dml(false)
-            .with_allow_statements(false)
-            .verify_plan(&plan)?;
-        let frame = SessionContext::new_with_state(state).execute_logical_plan(plan).await?;
-        let stream = frame.execute_stream().await?;
-        Ok((stream.schema(), stream))
     }
 
     async fn open_tables(&self, relations: &Relations) -> Result<BTreeMap<TableAt, OpenTable>, QueryError> {

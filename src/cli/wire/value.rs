@@ -17,8 +17,8 @@ use pgwire::messages::data::DataRow;
 use pgwire::types::format::FormatOptions as WireOptions;
 
 /// The binary formats count from 2000-01-01: days and microseconds after 1970-01-01.
-const EPOCH_DAYS: i32 = 10_957;
-const EPOCH_US: i64 = 946_684_800_000_000;
+pub(super) const EPOCH_DAYS: i32 = 10_957;
+pub(super) const EPOCH_US: i64 = 946_684_800_000_000;
 /// Binary decimals are digits of this base.
 const NUMERIC_BASE: u128 = 10_000;
 const NUMERIC_DIGITS: usize = 4;
@@ -167,7 +167,7 @@ fn float(value: f64, finite: impl Fn(f64) -> String) -> String {
 
 /// A decimal in the binary format of `numeric`: how many digits of base 10,000 there are, the weight of the first, the sign,
 /// how many decimal digits stand behind the point, then the digits.
-fn numeric(value: i128, scale: usize) -> Vec<u8> {
+pub(super) fn numeric(value: i128, scale: usize) -> Vec<u8> {
     // The point has to stand between two digits of the large base.
     let padding = (NUMERIC_DIGITS - scale % NUMERIC_DIGITS) % NUMERIC_DIGITS;
     let digits = format!("{}{}", value.unsigned_abs(), "0".repeat(padding));

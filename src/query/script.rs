@@ -1,7 +1,7 @@
 //! Several statements in one text: where each ends, by the tokens and not by the letters.
 
 use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace};
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 /// A text cut at the semicolons between its statements.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,16 +48,7 @@ pub fn on_one_line(statement: &str) -> Option<String> {
 
 /// Tokens whose texts make the text again; `None` for one that ends too early.
 fn tokens(text: &str) -> Option<Vec<Token>> {
-    let mut tokens = Tokenizer::new(&GenericDialect, text).with_unescape(false).tokenize().ok()?;
-    // The parser tells a line's end behind a comment from the comment, its text does not.
-    for token in &mut tokens {
-        if let Token::Whitespace(Whitespace::SingleLineComment { comment, .. }) = token
-            && !comment.ends_with('\n')
-        {
-            comment.push('\n');
-        }
-    }
-    Some(tokens)
+    Tokenizer::new(&GenericDialect, text).with_unescape(false).tokenize().ok()
 }
 
 fn written(tokens: &[Token]) -> String {

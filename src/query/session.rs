@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList, TableProvider};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, TableProvider,
+};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, TableReference};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::Statement;
@@ -57,7 +60,7 @@ pub struct Session {
 /// A statement that was understood, at the newest versions of its tables.
 enum Planned {
     Answer(QueryResult),
-    Query(PlannedQuery),
+    Query(Box<PlannedQuery>),
 }
 
 struct PlannedQuery {
@@ -104,6 +107,16 @@ impl Description {
     /// A placeholder with two types.
     pub fn of(plan: &LogicalPlan) -> Result<Self, QueryError> {
         let mut types = plan.get_parameter_types()?;
+        plan.apply(|node| {
+            if let LogicalPlan::Limit(limit) = node {
+                for rows in [&limit.skip, &limit.fetch].into_iter().flatten() {
+                    if let Expr::Placeholder(placeholder) = rows.as_ref() {
+                        types.insert(placeholder.id.clone(), Some(DataType::Int64));
+                    }
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
         let number = |name: &String| name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
         let count = types.keys().filter_map(number).max().unwrap_or(0).min(PARAMETERS_MAX);
         let parameters = (1..=count).map(|number| types.remove(&format!("${number}")).flatten()).collect();
@@ -197,13 +210,22 @@ impl Session {
         }
     }
 
-    /// A context in which all tables are listed at their newest versions, for those who ask what there is.
-    #[must_use]
-    pub fn catalogue(&self) -> SessionContext {
+    /// A context in which all tables are listed at their newest versions, for those who ask what there is. It takes more schemas.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn catalogue(&self) -> Result<SessionContext, QueryError> {
+        let lake = LakeCatalog::new(&self.reader, &self.names, []);
+        let catalog = MemoryCatalogProvider::new();
+        for name in lake.schema_names() {
+            if let Some(schema) = lake.schema(&name) {
+                catalog.register_schema(&name, schema)?;
+            }
+        }
         let catalogs = MemoryCatalogProviderList::new();
-        catalogs.register_catalog(CATALOG.to_string(), Arc::new(LakeCatalog::new(&self.reader, &self.names, [])));
+        catalogs.register_catalog(CATALOG.to_string(), Arc::new(catalog));
         let state = SessionStateBuilder::new_from_existing(self.state.clone()).with_catalog_list(Arc::new(catalogs));
-        SessionContext::new_with_state(state.build())
+        Ok(SessionContext::new_with_state(state.build()))
     }
 
     /// The table of a name as queries have it, without a version.
@@ -245,7 +267,7 @@ impl Session {
             return Ok(Planned::Answer(answer));
         }
         check_reads_only(&statement)?;
-        Ok(Planned::Query(self.plan_query(tokens, statement).await?))
+        Ok(Planned::Query(Box::new(self.plan_query(tokens, statement).await?)))
     }
 
     async fn plan_query(&self, tokens: Tokens, mut statement: Statement) -> Result<PlannedQuery, QueryError> {

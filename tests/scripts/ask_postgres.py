@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Asks a server of the PostgreSQL protocol by asyncpg, which takes every value in its binary format.
 
-    ask_postgres.py PORT QUERY        prints the rows as psql does with -A -t -F '|' -P null=NULL
+    ask_postgres.py PORT QUERY [TYPE:VALUE ...]   prints the rows as psql does with -A -t -F '|' -P null=NULL
+
+The values are those of $1, $2, ...; types are int, text, decimal, date, time, bytes (hexadecimal) and null.
 
 With the Python of $ALLUVIUM_CACHE/pg-venv.
 """
@@ -28,11 +30,18 @@ def text(value):
     return str(value)
 
 
-async def main(port, query):
+def value(argument):
+    kind, _, given = argument.partition(":")
+    kinds = {"int": int, "text": str, "decimal": decimal.Decimal, "date": datetime.date.fromisoformat,
+             "time": datetime.datetime.fromisoformat, "bytes": bytes.fromhex, "null": lambda _: None}
+    return kinds[kind](given)
+
+
+async def main(port, query, *values):
     connection = await asyncpg.connect(host="127.0.0.1", port=int(port), user="reader", database="lake", ssl=False)
-    for row in await connection.fetch(query):
-        print("|".join(text(value) for value in row))
+    for row in await connection.fetch(query, *map(value, values)):
+        print("|".join(text(found) for found in row))
     await connection.close()
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2]))
+asyncio.run(main(*sys.argv[1:]))

@@ -15,6 +15,8 @@ use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
+use crate::query::{QueryError, Session};
+
 /// What tools ask about the server itself. `version` counts only as a function: it is also a word of time travel.
 const ASKED_BY_TOOLS: [&str; 8] = [
     "current_schema",
@@ -42,7 +44,8 @@ pub(super) struct Catalogue {
 impl Catalogue {
     /// # Errors
     /// When the catalogue's tables cannot be made.
-    pub fn new(context: SessionContext) -> Result<Self> {
+    pub fn of(session: &Session) -> Result<Self, QueryError> {
+        let context = session.catalogue()?;
         setup_pg_catalog(&context, DATABASE, EmptyContextProvider).map_err(|error| *error)?;
         let schemas = context.catalog(DATABASE);
         let schemas = schemas.iter().flat_map(|catalog| {

@@ -32,6 +32,7 @@ use pgwire::messages::data::DataRow;
 use pgwire::tokio::process_socket;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use self::catalogue::Catalogue;
 use crate::query::script::Script;
@@ -59,10 +60,10 @@ const SERVER_VERSION: &str = "16.6";
 /// # Errors
 /// An address that cannot be listened at; a lake whose tables cannot be listed.
 pub async fn serve(session: Session, address: SocketAddr, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+    let catalogue = Catalogue::of(&session).map_err(io::Error::other)?;
     let listener = TcpListener::bind(address).await?;
     ready(listener.local_addr()?);
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
-    let catalogue = Catalogue::new(session.catalogue()).map_err(io::Error::other)?;
     let handlers = Arc::new(Handlers(Arc::new(Answers {
         session: Arc::new(session),
         catalogue: Arc::new(catalogue),
@@ -157,8 +158,16 @@ impl Answers {
         }
         let mut rows = self.ask(sql, parameters).await?;
         let fields = Arc::new(fields(&rows.schema(), format));
-        let first = rows.next().await;
-        let rows = stream::iter(first).chain(rows);
+        // In a task of its own: who cancels is heard though the query computes without a pause.
+        let mut reading = JoinSet::new();
+        reading.spawn(async move { (rows.next().await, rows) });
+        let read = reading.join_next().await.transpose();
+        let Some((first, rest)) =
+            read.map_err(|cause| error(INTERNAL_ERROR, format!("the query's task ended: {cause}")))?
+        else {
+            return Ok(Response::EmptyQuery);
+        };
+        let rows = stream::iter(first).chain(rest);
         Ok(Response::Query(QueryResponse::new(Arc::clone(&fields), encoded(rows, fields))))
     }
 

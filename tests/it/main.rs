@@ -16,5 +16,6 @@ mod oracle;
 mod oracle_tests;
 mod readers;
 mod s3;
+mod schema;
 mod security;
 mod two_copies;

@@ -6,6 +6,7 @@ mod audit;
 mod bad_input;
 mod cli;
 mod crash;
+mod ddl_corpus;
 mod demo;
 mod harness;
 mod harness_tests;

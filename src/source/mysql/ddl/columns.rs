@@ -97,6 +97,7 @@ impl Alteration<'_> {
             return Err((clauses.others.join("; "), clauses.touched));
         }
         let mut defaults = Vec::new();
+        let converted = clauses.columns.iter().find_map(|clause| self.converted(clause));
         let parts = self.parts(known, clauses.columns, &mut defaults).map_err(|what| (what, Vec::new()))?;
         let mut schema = TableSchema { columns: Vec::new(), key: Vec::new(), ..known.clone() };
         let place = |old: &usize| parts.iter().position(|part| part.old == Some(*old));
@@ -115,9 +116,7 @@ impl Alteration<'_> {
         let changes: Vec<ColumnChange> = parts.iter().map(change).collect();
         schema.columns = parts.into_iter().map(|part| part.column).collect();
         // Columns that are added later take it.
-        if let Some(charset) = &self.charset {
-            schema.default_charset = Some(charset.clone());
-        }
+        schema.default_charset = converted.or(self.charset.clone()).or(schema.default_charset);
         let is_same = schema == *known && clauses.primary_key.is_none();
         schema.version += 1;
         let effect =
@@ -163,11 +162,11 @@ impl Alteration<'_> {
                         set_default(&mut part.column, &default);
                     }
                 }
-                Change::Convert(charset) => {
-                    let charset = charset.unwrap_or_else(|| self.table_charset());
-                    stay.iter_mut().flatten().for_each(|part| convert(&mut part.column, &charset));
+                clause => {
+                    if let Some(charset) = self.converted(&clause) {
+                        stay.iter_mut().flatten().for_each(|part| convert(&mut part.column, &charset));
+                    }
                 }
-                _ => {}
             }
         }
         let mut parts: Vec<Part> = stay.into_iter().flatten().collect();
@@ -187,6 +186,15 @@ impl Alteration<'_> {
             return Err("all its columns were dropped".to_string());
         }
         Ok(parts)
+    }
+
+    /// The character set of CONVERT TO, which is the table's own from there on.
+    fn converted(&self, clause: &Change) -> Option<String> {
+        match clause {
+            Change::Convert(Some(charset)) => Some(charset.clone()),
+            Change::Convert(None) => Some(self.context.charset_of_database(&self.table.database)),
+            _ => None,
+        }
     }
 
     fn add(

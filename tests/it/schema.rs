@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use alluvium::failpoint;
 
-use crate::harness::{Content, Flavor, SMALL_BATCHES, Server, TempJob, source_content};
+use crate::harness::{BUSY_UPKEEP, Content, Flavor, SMALL_BATCHES, Server, TempJob, source_content};
 
 /// The lake's rows of a table, reduced to the source's columns: `names` has the lake's name where it is another one.
 async fn of_source(job: &TempJob, expected: &Content, database: &str, table: &str, names: &Names) -> Content {
@@ -78,15 +78,18 @@ const fn change(
 
 const MADE: &[&str] = &[
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10) DEFAULT 'b', c DECIMAL(5,2), d FLOAT, e INT, \
-     f ENUM('x','y') CHARACTER SET latin1, g DATETIME(3))",
-    "INSERT INTO t VALUES (1, -1, 'one', 1.25, 0.1, 1, 'x', '2024-01-02 03:04:05.678'), \
+     f ENUM('x','y') CHARACTER SET latin1, g DATETIME(3), h DATE DEFAULT '2024-05-06')",
+    "INSERT INTO t (id, a, b, c, d, e, f, g) VALUES (1, -1, 'one', 1.25, 0.1, 1, 'x', '2024-01-02 03:04:05.678'), \
      (2, 2147483647, 'two', -999.99, -1.5, 2, 'y', NULL), (3, NULL, NULL, NULL, 3, NULL, NULL, NULL)",
 ];
 
 const FOLLOWED: &[Change] = &[
     change(
         "ALTER TABLE t DROP COLUMN e, ADD INDEX (a), COMMENT 'no e'",
-        &["INSERT INTO t VALUES (4, 4, 'four', 4, 4, 'x', NOW(3))", "UPDATE t SET a = 7 WHERE id = 1"],
+        &[
+            "INSERT INTO t (id, a, b, c, d, f, g) VALUES (4, 4, 'four', 4, 4, 'x', NOW(3))",
+            "UPDATE t SET a = 7 WHERE id = 1",
+        ],
         &[],
     ),
     change("ALTER TABLE t RENAME COLUMN b TO b2", &["INSERT INTO t (id, d) VALUES (5, 5)"], &[]),
@@ -130,17 +133,24 @@ const FOLLOWED: &[Change] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_that_are_dropped_renamed_moved_and_widened_are_followed_one_by_one() {
-    for flavor in Flavor::ALL {
+    let feeds = "tables: [{ match: '*.*', change_feed: on }]\n";
+    let copies = "tables: [{ match: '*.*', merge: copy_on_write, partition_by: [year(h)] }]\n";
+    for (flavor, more) in Flavor::ALL.into_iter().flat_map(|flavor| ["", feeds, copies].map(|more| (flavor, more))) {
         let server = Server::shared(flavor);
         let database = &server.new_database("columns").await;
         exec(server, database, MADE).await;
-        let job = TempJob::live(server, &[&format!("{database}.*")], SMALL_BATCHES);
+        let job = TempJob::live(server, &[&format!("{database}.*")], &format!("{BUSY_UPKEEP}{more}"));
         job.run().expect_code(0);
         for change in FOLLOWED {
             exec(server, database, &[&[change.statement], change.rows].concat()).await;
             job.run().expect_code(0);
             let names = change.names.iter().copied().collect();
             assert_equal(server, &job, database, "t", &names, change.statement).await;
+            if more == feeds {
+                // What the table was before, and each change since, are what it is now.
+                let sql = "SELECT count(*) AS n FROM table_changes('t', 1)";
+                job.verb(&["sql", sql]).expect_code(0);
+            }
         }
     }
 }

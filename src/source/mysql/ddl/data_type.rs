@@ -96,6 +96,8 @@ pub(super) fn converted(column_type: ColumnType, charset: &str) -> ColumnType {
     let widest =
         |name: &str| Charset::by_name(name).map_or(4, |charset| u64::from(charset.max_bytes_per_char()).max(1));
     match column_type {
+        // Bytes are not converted.
+        binary if binary.charset() == Some("binary") => binary,
         ColumnType::Enum { members, .. } => ColumnType::Enum { members, charset: charset.to_string() },
         ColumnType::Set { members, .. } => ColumnType::Set { members, charset: charset.to_string() },
         ColumnType::Text { kind, charset: old } => {

@@ -15,10 +15,18 @@ pub(super) enum Change {
     Nothing,
     Add(ColumnDefinition),
     /// MODIFY or CHANGE of the column of this name.
-    Redefine(String, ColumnDefinition),
+    Redefine {
+        old: String,
+        if_exists: bool,
+        definition: ColumnDefinition,
+    },
     DropColumn(String),
     /// RENAME COLUMN.
-    RenameColumn(String, String),
+    RenameColumn {
+        from: String,
+        to: String,
+        if_exists: bool,
+    },
     /// ALTER COLUMN SET DEFAULT or DROP DEFAULT.
     Default(String, Default),
     /// CONVERT TO CHARACTER SET; `None` for the database's default.
@@ -63,15 +71,16 @@ fn read_clause(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<C
     }
     if item.skip(&["modify"]) {
         item.skip(&["column"]);
-        item.skip(&["if", "exists"]);
+        let if_exists = item.skip(&["if", "exists"]);
         let definition = column::read(item, context.dialect())?;
-        return Ok(vec![Change::Redefine(definition.name.clone(), definition)]);
+        return Ok(vec![Change::Redefine { old: definition.name.clone(), if_exists, definition }]);
     }
     if item.skip(&["change"]) {
         item.skip(&["column"]);
-        item.skip(&["if", "exists"]);
+        let if_exists = item.skip(&["if", "exists"]);
         let old = item.name().ok_or("a column without a name")?;
-        return Ok(vec![Change::Redefine(old, column::read(item, context.dialect())?)]);
+        let definition = column::read(item, context.dialect())?;
+        return Ok(vec![Change::Redefine { old, if_exists, definition }]);
     }
     if item.skip(&["drop"]) {
         return Ok(vec![read_drop(item)]);
@@ -183,11 +192,11 @@ fn read_rename(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Change {
         return Change::Nothing;
     }
     if item.skip(&["column"]) {
-        item.skip(&["if", "exists"]);
+        let if_exists = item.skip(&["if", "exists"]);
         let from = item.name();
         item.skip(&["to"]);
         return match (from, item.name()) {
-            (Some(from), Some(to)) => Change::RenameColumn(from, to),
+            (Some(from), Some(to)) => Change::RenameColumn { from, to, if_exists },
             _ => Change::Other("a column was renamed".to_string(), None),
         };
     }

@@ -135,14 +135,17 @@ impl Alteration<'_> {
         let mut stay: Vec<Option<Part>> =
             old.map(|(index, column)| Some(Part { column: column.clone(), old: Some(index) })).collect();
         let mut late = Vec::new();
-        let (first, rest): (Vec<_>, Vec<_>) =
-            clauses.into_iter().partition(|clause| matches!(clause, Change::DropColumn(_) | Change::RenameColumn(..)));
+        let (first, rest): (Vec<_>, Vec<_>) = clauses
+            .into_iter()
+            .partition(|clause| matches!(clause, Change::DropColumn(_) | Change::RenameColumn { .. }));
         // What is dropped or renamed makes its name free for what is added, in whatever order the clauses stand.
         for clause in first.into_iter().chain(rest) {
             match clause {
                 Change::Add(definition) => late.extend(self.add(known, &stay, &definition, defaults)?),
-                Change::Redefine(name, definition) => {
-                    late.extend(self.redefine(known, &mut stay, &name, &definition)?);
+                Change::Redefine { old, if_exists, .. } | Change::RenameColumn { from: old, if_exists, .. }
+                    if if_exists && known.column_index(&old).is_none() => {}
+                Change::Redefine { old, definition, .. } => {
+                    late.extend(self.redefine(known, &mut stay, &old, &definition)?);
                 }
                 Change::DropColumn(name) => {
                     // One that is not there: DROP COLUMN IF EXISTS, or the catalogue was ahead of the log.
@@ -150,7 +153,7 @@ impl Alteration<'_> {
                         stay[index] = None;
                     }
                 }
-                Change::RenameColumn(from, to) => {
+                Change::RenameColumn { from, to, .. } => {
                     let index = renamed(known, &from, &to)?;
                     if let Some(part) = index.and_then(|index| stay[index].as_mut()) {
                         part.column.name = to;
@@ -169,19 +172,7 @@ impl Alteration<'_> {
                 }
             }
         }
-        let mut parts: Vec<Part> = stay.into_iter().flatten().collect();
-        for (part, place) in late {
-            let at = match &place {
-                None => parts.len(),
-                Some(Place::First) => 0,
-                Some(Place::After(name)) => {
-                    let after = parts.iter().position(|part| part.column.name.eq_ignore_ascii_case(name));
-                    let unknown = || format!("column {} was put after an unknown one", part.column.name);
-                    after.ok_or_else(unknown)? + 1
-                }
-            };
-            parts.insert(at, part);
-        }
+        let parts = put_in_places(stay.into_iter().flatten().collect(), late)?;
         if parts.is_empty() {
             return Err("all its columns were dropped".to_string());
         }
@@ -203,7 +194,7 @@ impl Alteration<'_> {
         stay: &[Option<Part>],
         definition: &ColumnDefinition,
         defaults: &mut Vec<(String, Option<String>)>,
-    ) -> Result<Option<(Part, Option<Place>)>, String> {
+    ) -> Result<Option<(Late, Option<Place>)>, String> {
         let name = &definition.name;
         let is_there = |part: &Part| part.column.name.eq_ignore_ascii_case(name);
         if stay.iter().flatten().any(is_there) && known.column_index(name).is_some() {
@@ -220,17 +211,17 @@ impl Alteration<'_> {
         defaults.push((name.clone(), default::of_old_rows(definition, &column_type)?));
         let left_out = default::left_out(definition, &column_type, self.context.mariadb);
         let column = column_type.column_left_out(name, definition.nullable, &left_out);
-        Ok(Some((Part { column, old: None }, definition.place.clone())))
+        Ok(Some((Late::New(Box::new(Part { column, old: None })), definition.place.clone())))
     }
 
-    /// MODIFY and CHANGE: in its place, or given back with the place that it goes to.
+    /// MODIFY and CHANGE: in its place, and given back with the place that it goes to, if it does.
     fn redefine(
         &self,
         known: &TableSchema,
         stay: &mut [Option<Part>],
         old: &str,
         definition: &ColumnDefinition,
-    ) -> Result<Option<(Part, Option<Place>)>, String> {
+    ) -> Result<Option<(Late, Option<Place>)>, String> {
         let Some(index) = renamed(known, old, &definition.name)? else { return Ok(None) };
         if definition.generated != Generated::No {
             return Err(format!("column {old} was redefined, and the server computes it"));
@@ -241,10 +232,7 @@ impl Alteration<'_> {
         let Some(part) = stay[index].as_mut() else { return Ok(None) };
         let lake = part.column.lake.take();
         part.column = Column { lake, ..column_type.column_left_out(&definition.name, nullable, &left_out) };
-        match &definition.place {
-            None => Ok(None),
-            Some(place) => Ok(stay[index].take().map(|part| (part, Some(place.clone())))),
-        }
+        Ok(definition.place.clone().map(|place| (Late::Moved(index), Some(place))))
     }
 
     /// The default character set of the table: of this statement, else the one it has; where that is
@@ -265,6 +253,34 @@ impl Alteration<'_> {
             _ => self.context.charset_of_database(&self.table.database),
         }
     }
+}
+
+/// A column that goes to a place: a new one, or the old one of this number, which stands where it was until its turn comes.
+enum Late {
+    New(Box<Part>),
+    Moved(usize),
+}
+
+/// Puts columns that are added or moved where they belong, in the order of the statement.
+fn put_in_places(mut parts: Vec<Part>, late: Vec<(Late, Option<Place>)>) -> Result<Vec<Part>, String> {
+    for (late, place) in late {
+        let part = match late {
+            Late::New(part) => Some(*part),
+            Late::Moved(old) => parts.iter().position(|part| part.old == Some(old)).map(|index| parts.remove(index)),
+        };
+        let Some(part) = part else { continue };
+        let at = match &place {
+            None => parts.len(),
+            Some(Place::First) => 0,
+            Some(Place::After(name)) => {
+                let after = parts.iter().position(|part| part.column.name.eq_ignore_ascii_case(name));
+                let unknown = || format!("column {} was put after an unknown one", part.column.name);
+                after.ok_or_else(unknown)? + 1
+            }
+        };
+        parts.insert(at, part);
+    }
+    Ok(parts)
 }
 
 /// The number of a column that gets another name; `None` where it has it already, for the catalogue was ahead of the log, or

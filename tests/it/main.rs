@@ -18,5 +18,6 @@ mod oracle_tests;
 mod readers;
 mod s3;
 mod schema;
+mod schema_random;
 mod security;
 mod two_copies;

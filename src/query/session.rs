@@ -267,9 +267,9 @@ impl Session {
             .collect::<Result<Vec<Registered>, QueryError>>()?;
         for (notes, points) in relations.notes.iter().zip(self.points.iter().cycle()) {
             let provider = match notes {
-                JobNotes::Batches => points.provider().await?,
-                JobNotes::SchemaHistory => points.schema_history(&self.state).await?,
-                JobNotes::DdlLog => points.ddl_log(&self.state).await?,
+                JobNotes::Batches => Box::pin(points.provider()).await?,
+                JobNotes::SchemaHistory => Box::pin(points.schema_history(&self.state)).await?,
+                JobNotes::DdlLog => Box::pin(points.ddl_log(&self.state)).await?,
             };
             registered.push((notes.name(&spelling), spelling.apply_to_table(provider)?));
         }

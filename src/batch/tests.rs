@@ -23,6 +23,7 @@ pub(super) fn schema(table: &str, columns: &[(&str, DataType)], key: &[usize]) -
         data_type: data_type.clone(),
         nullable: true,
         source_type: String::new(),
+        lake: None,
     };
     let columns = columns.iter().map(column).collect();
     Arc::new(TableSchema {
@@ -31,6 +32,8 @@ pub(super) fn schema(table: &str, columns: &[(&str, DataType)], key: &[usize]) -
         key: key.to_vec(),
         default_charset: None,
         version: 1,
+        since: None,
+        retired: Vec::new(),
     })
 }
 

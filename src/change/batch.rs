@@ -163,14 +163,21 @@ mod tests {
 
     /// A batch with one row per offset, each its own transaction; the row's value is the offset.
     fn batch(offsets: &[u64]) -> ChangeBatch {
-        let column =
-            Column { name: "id".into(), data_type: DataType::Int32, nullable: false, source_type: "int".into() };
+        let column = Column {
+            name: "id".into(),
+            data_type: DataType::Int32,
+            nullable: false,
+            source_type: "int".into(),
+            lake: None,
+        };
         let schema = TableSchema {
             table: TableId::new("shop", "orders"),
             columns: vec![column],
             key: vec![0],
             default_charset: None,
             version: 1,
+            since: None,
+            retired: Vec::new(),
         };
         let schema = Arc::new(schema);
         let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));

@@ -11,4 +11,4 @@ pub use batch::{ChangeBatch, InvalidBatch, Operation, TransactionSpan};
 pub use gaps::{Gap, Gaps, Moved};
 pub use losses::Losses;
 pub use position::{Boundary, ResumePoint, SourceIdentity, SourcePosition};
-pub use table::TableId;
+pub use table::{Ending, TableId};

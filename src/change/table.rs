@@ -20,3 +20,16 @@ impl std::fmt::Display for TableId {
         write!(f, "{}.{}", self.database, self.table)
     }
 }
+
+/// How a table ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It cannot be followed; its owner has to do something.
+    #[default]
+    Fault,
+    /// The source has it no more. A table that is made under its name is a new one.
+    Gone,
+    /// Another table has its name now, whose rows the log does not have: it has to be loaded.
+    Replaced,
+}

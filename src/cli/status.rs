@@ -71,6 +71,7 @@ fn row(status: &TableStatus, now_ms: i64) -> Vec<String> {
         TableProgress::Loading { rows } => format!("loading, {} rows so far", count(*rows)),
         TableProgress::Following => "following".to_string(),
         TableProgress::Stopped { reason, .. } => format!("taken out: {reason}"),
+        TableProgress::Gone { reason, .. } => reason.clone(),
         TableProgress::Unreadable { reason } => format!("cannot be read: {reason}"),
     };
     let version = status.version.map_or("-".to_string(), |version| version.to_string());

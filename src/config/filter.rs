@@ -37,13 +37,35 @@ impl TableFilter {
         Ok(Self { patterns })
     }
 
+    /// A helper of an online schema change ([`Self::shadowed`]) is selected by its own name only, not by a pattern.
     pub fn matches(&self, table: &TableId) -> bool {
+        self.deciding(table).is_some_and(|pattern| {
+            let by_name = !pattern.text.contains(['*', '?', '[', '{']);
+            pattern.selects && (by_name || self.shadowed(table).is_none())
+        })
+    }
+
+    /// The pattern that decides about a table.
+    fn deciding(&self, table: &TableId) -> Option<&Pattern> {
         if SYSTEM_DATABASES.contains(&table.database.to_ascii_lowercase().as_str()) {
-            return false;
+            return None;
         }
         let matches =
             |pattern: &&Pattern| pattern.database.is_match(&table.database) && pattern.table.is_match(&table.table);
-        self.patterns.iter().rev().find(matches).is_some_and(|pattern| pattern.selects)
+        self.patterns.iter().rev().find(matches)
+    }
+
+    /// The selected table that `table` helps to change, by the names that gh-ost (`_t_gho`, `_t_ghc`, `_t_del`),
+    /// pt-online-schema-change and spirit (`_t_new`, `_t_old`, with more underscores before if there is one already,
+    /// and `_t_chkpnt`) give the tables that they make beside `t`.
+    pub fn shadowed(&self, table: &TableId) -> Option<TableId> {
+        const ENDS: [&str; 6] = ["_gho", "_ghc", "_del", "_new", "_old", "_chkpnt"];
+        let name = table.table.strip_prefix('_')?;
+        let name = ENDS.iter().find_map(|end| name.strip_suffix(end))?;
+        let starts = (0..=name.len()).take_while(|start| name.bytes().take(*start).all(|byte| byte == b'_'));
+        let originals = starts.filter_map(|start| name.get(start..)).filter(|name| !name.is_empty());
+        let mut originals = originals.map(|name| TableId::new(table.database.clone(), name));
+        originals.find(|original| self.deciding(original).is_some_and(|pattern| pattern.selects))
     }
 
     /// The patterns as they were typed.
@@ -89,6 +111,22 @@ mod tests {
         check(&["s*.*"], ("shop", "a.b"), true);
         check(&["s*.*"], ("s/hop", "a/b"), true);
         check(&[], ("shop", "orders"), false);
+    }
+
+    #[test]
+    fn helpers_of_online_schema_changes_are_selected_by_name_only() {
+        for name in ["_orders_gho", "_orders_ghc", "_orders_del", "_orders_new", "__orders_old"] {
+            check(&["shop.*"], ("shop", name), false);
+            check(&["shop.*", &format!("shop.{name}")], ("shop", name), true);
+            check(&["shop.*", "!shop.orders"], ("shop", name), !name.starts_with("__"));
+        }
+        check(&["shop.*"], ("shop", "orders_new"), true);
+        check(&["shop.*"], ("shop", "__new"), true);
+        let filter = TableFilter::new(["shop.orders"]).expect("patterns are valid");
+        let shadowed = |name: &str| filter.shadowed(&TableId::new("shop", name)).map(|table| table.table);
+        assert_eq!(shadowed("_orders_gho").as_deref(), Some("orders"));
+        assert_eq!(shadowed("___orders_new").as_deref(), Some("orders"));
+        assert_eq!(shadowed("_customers_gho"), None);
     }
 
     #[test]

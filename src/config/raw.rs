@@ -26,6 +26,8 @@ mapping! {
         lake: RawLake => required "lake: { path: ./lake/shop }",
         /// What a run may use, and when a batch is written.
         run: RawRun => default "the defaults of its keys",
+        /// Which changes of the source's columns are followed, and how.
+        schema: RawSchema => default "the defaults of its keys",
         /// Settings of single tables.
         tables: Vec<At<RawTable>> => default "none",
         /// Upkeep of the tables: a mapping of its jobs, or `off` where something else does it. Checkpoints are written in any case.
@@ -157,8 +159,50 @@ mapping! {
         merge: MergeWord => default "merge_on_read",
         /// Whether commits carry a change data feed, `on` or `off`.
         change_feed: OnOff => default "off",
+        /// Which changes of the source's columns are followed for these tables, and how.
+        schema: RawTableSchema => default "what `schema` of the job says",
     }
-    later ["mode", "deletes", "schema", "types", "columns", "into"]
+    later ["mode", "deletes", "types", "columns", "into"]
+}
+
+mapping! {
+    /// Which changes of the source's columns are followed, and how. `docs/schema.md` says which changes are compatible.
+    struct RawSchema {
+        /// `on` follows all changes, `compatible` those after which one column holds the old values and the new ones, `off` those that leave the lake's columns as they are. Any other change takes its table out.
+        evolution: EvolutionWord => default "on",
+        /// What becomes of a column whose old values and new ones do not fit together: `new_column` puts the new ones into a column beside it, `string` makes it a column of text, `stop` takes the table out.
+        incompatible: IncompatibleWord => default "new_column",
+    }
+    later []
+}
+
+mapping! {
+    /// Which changes of the source's columns are followed for some tables, and how.
+    struct RawTableSchema {
+        /// As `schema.evolution`.
+        evolution: EvolutionWord => default "that of the job",
+        /// As `schema.incompatible`.
+        incompatible: IncompatibleWord => default "that of the job",
+    }
+    later []
+}
+
+words! {
+    /// Which changes of columns are followed.
+    enum EvolutionWord {
+        "on" => On,
+        "compatible" => Compatible,
+        "off" => Off,
+    }
+}
+
+words! {
+    /// What becomes of a column whose old values and new ones do not fit together.
+    enum IncompatibleWord {
+        "new_column" => NewColumn,
+        "string" => String,
+        "stop" => Stop,
+    }
 }
 
 mapping! {
@@ -420,7 +464,7 @@ impl FromNode for RawPassword {
 }
 
 /// Every mapping of the job file with its keys, in the file's order, for the documentation and its test.
-pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 15] {
+pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 17] {
     [
         ("", RawJob::KEYS),
         ("source", RawMysql::KEYS),
@@ -430,7 +474,9 @@ pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 15] {
         ("lake", RawLake::KEYS),
         ("run", RawRun::KEYS),
         ("run.batch", RawBatch::KEYS),
+        ("schema", RawSchema::KEYS),
         ("tables[]", RawTable::KEYS),
+        ("tables[].schema", RawTableSchema::KEYS),
         ("maintain", RawMaintain::KEYS),
         ("maintain.compact", RawCompact::KEYS),
         ("maintain.cluster", RawCluster::KEYS),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::change::TableId;
+use crate::schema::{Evolution, Policy, WhenIncompatible};
 
 use super::TableFilter;
 
@@ -15,6 +16,8 @@ pub struct TableSettings {
     pub merge: MergeMode,
     /// Whether commits carry a change data feed.
     pub change_feed: bool,
+    /// Which changes of the source's columns are followed, and how.
+    pub schema: Policy,
 }
 
 /// How the old versions of changed rows leave a table.
@@ -47,6 +50,8 @@ pub enum DatePart {
 #[derive(Debug, Clone, Default)]
 pub struct TableRules {
     rules: Vec<TableRule>,
+    /// What holds for changes of columns where no rule says anything.
+    schema: Policy,
 }
 
 /// What one entry of the job file says of the tables that it matches; `None` where it says nothing.
@@ -57,29 +62,34 @@ pub(super) struct TableRule {
     pub cluster_by: Option<Vec<String>>,
     pub merge: Option<MergeMode>,
     pub change_feed: Option<bool>,
+    pub evolution: Option<Evolution>,
+    pub incompatible: Option<WhenIncompatible>,
 }
 
 impl TableRules {
-    pub(super) fn new(rules: Vec<TableRule>) -> Self {
-        Self { rules }
+    pub(super) fn new(rules: Vec<TableRule>, schema: Policy) -> Self {
+        Self { rules, schema }
     }
 
     /// The same settings for all tables.
     #[cfg(test)]
     pub fn uniform(settings: TableSettings) -> Self {
         let tables = TableFilter::new(["*.*"]).unwrap();
-        let TableSettings { partition_by, cluster_by, merge, change_feed } = settings;
-        Self::new(vec![TableRule {
+        let TableSettings { partition_by, cluster_by, merge, change_feed, schema } = settings;
+        let rule = TableRule {
             tables,
             partition_by: Some(partition_by),
             cluster_by: Some(cluster_by),
             merge: Some(merge),
             change_feed: Some(change_feed),
-        }])
+            evolution: None,
+            incompatible: None,
+        };
+        Self::new(vec![rule], schema)
     }
 
     pub fn settings(&self, table: &TableId) -> TableSettings {
-        let mut settings = TableSettings::default();
+        let mut settings = TableSettings { schema: self.schema, ..TableSettings::default() };
         for rule in self.rules.iter().filter(|rule| rule.tables.matches(table)) {
             rule.apply(&mut settings);
         }
@@ -97,6 +107,8 @@ impl TableRule {
         }
         settings.merge = self.merge.unwrap_or(settings.merge);
         settings.change_feed = self.change_feed.unwrap_or(settings.change_feed);
+        settings.schema.evolution = self.evolution.unwrap_or(settings.schema.evolution);
+        settings.schema.incompatible = self.incompatible.unwrap_or(settings.schema.incompatible);
     }
 }
 
@@ -141,18 +153,33 @@ mod tests {
 
     fn rule(pattern: &str) -> TableRule {
         let tables = TableFilter::new([pattern]).unwrap();
-        TableRule { tables, partition_by: None, cluster_by: None, merge: None, change_feed: None }
+        TableRule {
+            tables,
+            partition_by: None,
+            cluster_by: None,
+            merge: None,
+            change_feed: None,
+            evolution: None,
+            incompatible: None,
+        }
     }
 
     #[test]
     fn the_last_rule_that_has_a_setting_decides_it() {
-        let rules = TableRules::new(vec![
-            TableRule { merge: Some(MergeMode::CopyOnWrite), change_feed: Some(true), ..rule("shop.*") },
-            TableRule { change_feed: Some(false), ..rule("shop.orders") },
-        ]);
+        let rules = TableRules::new(
+            vec![
+                TableRule { merge: Some(MergeMode::CopyOnWrite), change_feed: Some(true), ..rule("shop.*") },
+                TableRule { change_feed: Some(false), evolution: Some(Evolution::Off), ..rule("shop.orders") },
+            ],
+            Policy { incompatible: WhenIncompatible::Stop, ..Policy::default() },
+        );
         let settings = rules.settings(&TableId::new("shop", "orders"));
         assert_eq!((settings.merge, settings.change_feed), (MergeMode::CopyOnWrite, false));
-        assert_eq!(rules.settings(&TableId::new("other", "orders")), TableSettings::default());
+        let stop = WhenIncompatible::Stop;
+        assert_eq!(settings.schema, Policy { evolution: Evolution::Off, incompatible: stop });
+        let other = rules.settings(&TableId::new("other", "orders"));
+        let schema = Policy { evolution: Evolution::On, incompatible: stop };
+        assert_eq!(other, TableSettings { schema, ..TableSettings::default() });
     }
 
     #[test]

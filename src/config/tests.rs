@@ -73,6 +73,8 @@ fn ten_lines_make_a_complete_job() {
             "run.batch.rows",
             "run.batch.bytes",
             "run.batch.seconds",
+            "schema.evolution",
+            "schema.incompatible",
             "tables",
             "maintain.compact.every",
             "maintain.compact.file_size",
@@ -147,7 +149,7 @@ f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
     );
     check(
         "[1]",
-        "f:1:1: must be a mapping with the keys version, job, source, lake, run, tables, maintain, found a list",
+        "f:1:1: must be a mapping with the keys version, job, source, lake, run, schema, tables, maintain, found a list",
     );
     check_with("  type: mysql\n", "", "f:4:3 source.type: is missing: write for example `type: mysql`");
     check_with(

@@ -19,7 +19,7 @@ use roaring::RoaringTreemap;
 use super::files::FileEntry;
 use super::locate::{FileHits, Located};
 use super::write::{DataWriter, NewFiles};
-use super::{LakeError, LakeTable};
+use super::{Fills, LakeError, LakeTable};
 use crate::config::TableSettings;
 use crate::schema::TableSchema;
 
@@ -159,7 +159,7 @@ impl LakeTable {
         }
         let mut batches = builder.build().map_err(&failed)?;
         while let Some(batch) = batches.try_next().await.map_err(&failed)? {
-            let batch = self.reshape(&batch, files, &BTreeMap::new())?;
+            let batch = self.reshape(&batch, files, &Fills::default())?;
             let types: StringArray = changes.take(batch.num_rows()).map(Some).collect();
             let mut columns = batch.columns().to_vec();
             columns.push(Arc::new(types) as ArrayRef);

@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 use super::files::FileEntry;
 use super::locate::{KeySet, row_of_key};
 use super::log::{Commit, find_commit};
-use super::{LakeError, LakeTable};
+use super::{Fills, LakeError, LakeTable};
 
 /// Commits that are looked at at the same time: most of the time of each is the store's answer.
 const COMMITS_AT_ONCE: usize = 8;
@@ -180,7 +180,7 @@ impl LakeTable {
             reason: format!("it has no row {row}"),
         })?;
         let by_partition = self.partitioning().values_of_file(&file.add);
-        self.reshape(&found, schema, &by_partition)
+        self.reshape(&found, schema, &Fills { values: by_partition, ..Fills::default() })
     }
 }
 

@@ -21,11 +21,12 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::state::JobState;
-use crate::change::{ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::change::{Ending, ResumePoint, SourceIdentity, SourcePosition, TableId};
 use crate::schema::TableSchema;
 
-/// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most.
-const FORMAT: u32 = 2;
+/// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most,
+/// and format 2 no changes of columns but added ones.
+const FORMAT: u32 = 3;
 
 /// After how many entries the folded state is stored: it bounds what a start has to read.
 const ENTRIES_PER_STATE: u64 = 50;
@@ -73,7 +74,7 @@ pub enum Work {
         )]
         splits: Vec<SplitRecord>,
     },
-    /// Tables get a schema: new tables, or new columns.
+    /// Tables get a schema: new tables, or other columns.
     Schema { tables: Vec<SchemaRecord> },
     /// Tables are taken out: all that are at fault in one step, so that a crash in between forgets none.
     Stop { tables: Vec<StopRecord> },
@@ -87,6 +88,11 @@ pub struct StopRecord {
     pub position: SourcePosition,
     /// What was found, and what to do.
     pub reason: String,
+    #[serde(default)]
+    pub ending: Ending,
+    /// The source's statement after which it cannot be followed, where one did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statement: Option<String>,
 }
 
 /// A table's new schema.
@@ -95,14 +101,54 @@ pub struct SchemaRecord {
     pub schema: TableSchema,
     /// From here on the source's table has this schema: the end of the statement that made it.
     pub position: SourcePosition,
-    /// Added columns whose old rows get a value: name and value as text.
+    /// Added columns whose old rows get a value: the source's name and the value as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
+    /// Columns of the lake that get the values of another one: the new one's name and the old one's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<(String, String)>,
+    /// The table is another one than that which had its name before: it begins without rows.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replaces: bool,
+    /// The table is not captured; its columns are kept for the day on which it takes a captured table's name.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shadow: bool,
+    /// What made it so, as the source has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statement: Option<String>,
     /// Whether the rows that the source has now are to be loaded; all rows that the table has go first, unless there is a condition.
     pub load: bool,
     /// Only the rows of which this is true are loaded, over those that the table has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
+}
+
+impl StopRecord {
+    /// A table that cannot be followed, through no statement.
+    pub fn fault(table: TableId, position: SourcePosition, reason: String) -> Self {
+        Self { table, position, reason, ending: Ending::Fault, statement: None }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl SchemaRecord {
+    /// A schema without anything else: a table that is there as it is, or a new one without rows.
+    pub fn new(schema: TableSchema, position: SourcePosition) -> Self {
+        Self {
+            schema,
+            position,
+            defaults: Vec::new(),
+            copies: Vec::new(),
+            replaces: false,
+            shadow: false,
+            statement: None,
+            load: false,
+            condition: None,
+        }
+    }
 }
 
 /// A key range of a first load. Keys are in the source's own notation.
@@ -327,7 +373,9 @@ impl Formatted for LedgerEntry {
 
     fn schemas(&self) -> Vec<&TableSchema> {
         match &self.work {
-            Work::Schema { tables } => tables.iter().map(|record| &record.schema).collect(),
+            Work::Schema { tables } => {
+                tables.iter().filter(|record| !record.shadow).map(|record| &record.schema).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -400,13 +448,21 @@ mod tests {
 
     fn table(name: &str) -> TableSchema {
         let data_type = arrow::datatypes::DataType::Int32;
-        let column = crate::schema::Column { name: "id".into(), data_type, nullable: false, source_type: "int".into() };
+        let column = crate::schema::Column {
+            name: "id".into(),
+            data_type,
+            nullable: false,
+            source_type: "int".into(),
+            lake: None,
+        };
         TableSchema {
             table: TableId::new("shop", name),
             columns: vec![column],
             key: vec![0],
             default_charset: None,
             version: 1,
+            since: None,
+            retired: Vec::new(),
         }
     }
 
@@ -433,7 +489,7 @@ mod tests {
     }
 
     fn record(schema: TableSchema, load: bool) -> SchemaRecord {
-        SchemaRecord { schema, position: at(4).position, defaults: Vec::new(), load, condition: None }
+        SchemaRecord { load, ..SchemaRecord::new(schema, at(4).position) }
     }
 
     fn load_of(state: &JobState) -> LoadState {
@@ -452,7 +508,7 @@ mod tests {
 
     fn stop(table: &str, reason: &str) -> Work {
         let table = TableId::new("shop", table);
-        Work::Stop { tables: vec![StopRecord { table, position: at(10).position, reason: reason.into() }] }
+        Work::Stop { tables: vec![StopRecord::fault(table, at(10).position, reason.into())] }
     }
 
     #[tokio::test]

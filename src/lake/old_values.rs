@@ -14,6 +14,7 @@ use roaring::RoaringTreemap;
 
 use super::apply::{BatchWriter, numbers_of};
 use super::change_feed::selection;
+use super::convert::convert;
 use super::files::FileEntry;
 use super::locate::{KeySetBuilder, Located, RowHit};
 use super::write::ColumnMap;
@@ -240,7 +241,7 @@ impl LakeTable {
                 return cast(&take(&value, &zeros, None)?, field.data_type());
             }
             match by_name(field.name()) {
-                Some(column) => cast(column, field.data_type()),
+                Some(column) => convert(column, field.data_type()),
                 None => Ok(new_null_array(field.data_type(), batch.num_rows())),
             }
         };

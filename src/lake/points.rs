@@ -22,7 +22,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
 
-use super::{Lake, LakeError};
+use super::{Lake, LakeError, SchemaNote, schema_log};
 use crate::change::{ResumePoint, TableId};
 
 /// The format of a point. A reader refuses a newer one.
@@ -49,6 +49,9 @@ pub struct Point {
     pub recorded_at_us: i64,
     /// The tables that the step touched.
     pub tables: Vec<PointTable>,
+    /// What it made of their schemas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schemas: Vec<SchemaNote>,
 }
 
 /// A table at a point.
@@ -92,7 +95,26 @@ impl Point {
         now_us: i64,
         tables: Vec<PointTable>,
     ) -> Self {
-        Self { format: FORMAT, sequence, end, commit_time_us, recorded_at_us: now_us, tables }
+        let schemas = Vec::new();
+        Self { format: FORMAT, sequence, end, commit_time_us, recorded_at_us: now_us, tables, schemas }
+    }
+}
+
+/// A Delta table into which points are folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folded {
+    /// [`batches_schema`].
+    Batches,
+    /// [`super::schema_log_schema`].
+    SchemaLog,
+}
+
+impl Folded {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Batches => "batches",
+            Self::SchemaLog => schema_log::NAME,
+        }
     }
 }
 
@@ -111,14 +133,18 @@ impl Points {
         Self { lake: lake.clone(), store: lake.store(), job: job.to_string(), folder }
     }
 
-    /// The Delta table that holds the folded points; it may not be there yet.
-    pub fn log_store(&self) -> LogStoreRef {
-        self.lake.log_store_at(&Path::from_iter(["_alluvium", &self.job, "batches"]))
+    /// A Delta table that holds folded points; it may not be there yet.
+    pub fn log_store(&self, folded: Folded) -> LogStoreRef {
+        self.lake.log_store_at(&Path::from_iter(["_alluvium", &self.job, folded.name()]))
     }
 
     /// The application id under which that table says up to which step it holds all points.
-    pub fn app_id(&self) -> String {
-        format!("alluvium/{}/points", self.job)
+    fn app_id(&self, folded: Folded) -> String {
+        let name = match folded {
+            Folded::Batches => "points",
+            Folded::SchemaLog => schema_log::NAME,
+        };
+        format!("alluvium/{}/{name}", self.job)
     }
 
     /// Keeps a point. One that is there already is replaced: the same step leaves the same behind.
@@ -139,7 +165,7 @@ impl Points {
     pub async fn newest(&self) -> Result<Option<u64>, LakeError> {
         match self.list().await?.last() {
             Some(sequence) => Ok(Some(*sequence)),
-            None => self.folded().await,
+            None => self.folded(Folded::Batches).await,
         }
     }
 
@@ -168,28 +194,41 @@ impl Points {
         }
         sequences.truncate(POINTS_PER_FOLD);
         let Some(points) = self.read_all(&sequences).await? else { return Ok(0) };
-        // Written upon the version that was asked: of two who fold at once, one finds the other's commit and fails.
-        let table = self.table().await?;
-        let folded = match &table {
-            Some(table) => self.folded_in(table).await?.unwrap_or(0),
-            None => 0,
-        };
-        let new: Vec<Point> = points.into_iter().filter(|point| point.sequence > folded).collect();
-        if let Some(last) = new.last() {
-            let table = table.unwrap_or_else(|| DeltaTable::new(self.log_store()));
-            self.append(table, rows(&new)?, last.sequence).await?;
+        let count = self.fold_into(Folded::Batches, &points).await?;
+        if points.iter().any(|point| !point.schemas.is_empty()) {
+            self.fold_into(Folded::SchemaLog, &points).await?;
         }
         self.delete(&sequences).await?;
+        Ok(count)
+    }
+
+    /// Moves what is new of `points` into one table. Gives how many.
+    async fn fold_into(&self, into: Folded, points: &[Point]) -> Result<u64, LakeError> {
+        // Written upon the version that was asked: of two who fold at once, one finds the other's commit and fails.
+        let table = self.table(into).await?;
+        let folded = match &table {
+            Some(table) => self.folded_in(into, table).await?.unwrap_or(0),
+            None => 0,
+        };
+        let new: Vec<Point> = points.iter().filter(|point| point.sequence > folded).cloned().collect();
+        if let Some(last) = new.last() {
+            let rows = match into {
+                Folded::Batches => rows(&new)?,
+                Folded::SchemaLog => schema_log::schema_log_rows(&new)?,
+            };
+            let table = table.unwrap_or_else(|| DeltaTable::new(self.log_store(into)));
+            self.append(into, table, rows, last.sequence).await?;
+        }
         Ok(new.len() as u64)
     }
 
-    async fn append(&self, delta: DeltaTable, rows: RecordBatch, sequence: u64) -> Result<(), LakeError> {
+    async fn append(&self, into: Folded, delta: DeltaTable, rows: RecordBatch, sequence: u64) -> Result<(), LakeError> {
         let table = self.table_id();
         let failed = || LakeError::delta(&table, "fold the points of the job");
         let version = i64::try_from(sequence).unwrap_or(i64::MAX);
-        let transaction = Transaction::new(self.app_id(), version);
+        let transaction = Transaction::new(self.app_id(into), version);
         let properties = CommitProperties::default().with_application_transaction(transaction);
-        let write = delta.write([rows]).with_save_mode(SaveMode::Append).with_table_name("batches");
+        let write = delta.write([rows]).with_save_mode(SaveMode::Append).with_table_name(into.name());
         write.with_commit_properties(properties).await.map(|_| ()).map_err(failed())
     }
 
@@ -209,28 +248,29 @@ impl Points {
     ///
     /// # Errors
     /// A table that cannot be read.
-    pub async fn folded(&self) -> Result<Option<u64>, LakeError> {
-        match self.table().await? {
-            Some(table) => self.folded_in(&table).await,
+    pub async fn folded(&self, folded: Folded) -> Result<Option<u64>, LakeError> {
+        match self.table(folded).await? {
+            Some(table) => self.folded_in(folded, &table).await,
             None => Ok(None),
         }
     }
 
     /// The Delta table of the folded points as it is now; `None` if there is none.
-    async fn table(&self) -> Result<Option<DeltaTable>, LakeError> {
-        if !self.has_table().await? {
+    async fn table(&self, folded: Folded) -> Result<Option<DeltaTable>, LakeError> {
+        if !self.has_table(folded).await? {
             return Ok(None);
         }
-        let mut delta = DeltaTable::new(self.log_store());
+        let mut delta = DeltaTable::new(self.log_store(folded));
         delta.load().await.map_err(LakeError::delta(&self.table_id(), "read the folded points of the job"))?;
         Ok(Some(delta))
     }
 
-    async fn folded_in(&self, delta: &DeltaTable) -> Result<Option<u64>, LakeError> {
+    async fn folded_in(&self, folded: Folded, delta: &DeltaTable) -> Result<Option<u64>, LakeError> {
         let table = self.table_id();
         let failed = || LakeError::delta(&table, "read the folded points of the job");
         let state = delta.snapshot().map_err(failed())?;
-        let version = state.transaction_version(delta.log_store().as_ref(), self.app_id()).await.map_err(failed())?;
+        let version =
+            state.transaction_version(delta.log_store().as_ref(), self.app_id(folded)).await.map_err(failed())?;
         Ok(version.and_then(|version| u64::try_from(version).ok()))
     }
 
@@ -238,8 +278,8 @@ impl Points {
     ///
     /// # Errors
     /// A store that fails.
-    pub async fn has_table(&self) -> Result<bool, LakeError> {
-        let exists = self.log_store().is_delta_table_location().await;
+    pub async fn has_table(&self, folded: Folded) -> Result<bool, LakeError> {
+        let exists = self.log_store(folded).is_delta_table_location().await;
         exists.map_err(LakeError::delta(&self.table_id(), "look for its folded points"))
     }
 

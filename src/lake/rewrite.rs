@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
-use arrow::compute::{cast, take};
+use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use roaring::RoaringTreemap;
 
+use super::convert::convert;
 use super::files::FileEntry;
 use super::locate::{Footer, Located};
 use super::scan::{LiveFile, Pace};
@@ -23,17 +24,22 @@ const COPY_SHARE: usize = 16;
 /// Of a table's memory, the share of pages that are fetched and not decoded yet: one part in this many.
 const FETCH_SHARE: usize = 8;
 
+/// What rows that are there get in new columns, by the columns' names; null in all others.
+#[derive(Debug, Clone, Default)]
+pub struct Fills {
+    /// Arrays of one value, not null, of the column's type.
+    pub values: BTreeMap<String, ArrayRef>,
+    /// The column whose values it gets.
+    pub copies: BTreeMap<String, String>,
+}
+
 impl LakeTable {
     /// Writes all live rows again with the columns of `schema`, which are those of files: one new file or more for each old one, in the order
-    /// that the rows had. Columns that a file lacks get their value of `defaults` (arrays of one value), or null.
-    pub(super) async fn rewrite(
-        &self,
-        schema: &SchemaRef,
-        defaults: &BTreeMap<String, ArrayRef>,
-    ) -> Result<NewFiles, LakeError> {
+    /// that the rows had. Columns that a file lacks are filled, or null.
+    pub(super) async fn rewrite(&self, schema: &SchemaRef, fills: &Fills) -> Result<NewFiles, LakeError> {
         let mut new = NewFiles::default();
         for file in self.files.values() {
-            new.extend(self.copy(file, schema, defaults).await?);
+            new.extend(self.copy(file, schema, fills).await?);
         }
         let expected = self.stats().rows;
         if self.files.values().all(|file| file.rows.is_some()) && new.rows != expected {
@@ -47,7 +53,7 @@ impl LakeTable {
     pub(super) async fn copy_remaining(&self, located: &Located) -> Result<NewFiles, LakeError> {
         let (schema, mut new) = (self.file_schema(), NewFiles::default());
         for hits in located.files.values().filter(|hits| hits.vector.len() < hits.rows) {
-            let copied = self.copy_without(&hits.file, Some(&hits.vector), &schema, &BTreeMap::new()).await?;
+            let copied = self.copy_without(&hits.file, Some(&hits.vector), &schema, &Fills::default()).await?;
             let expected = hits.rows - hits.vector.len();
             if copied.rows != expected {
                 let what = format!("{} rows of {} were copied of {expected}", copied.rows, hits.file.add.path);
@@ -63,10 +69,10 @@ impl LakeTable {
         &self,
         file: &FileEntry,
         schema: &SchemaRef,
-        defaults: &BTreeMap<String, ArrayRef>,
+        fills: &Fills,
     ) -> Result<NewFiles, LakeError> {
         let deleted = self.prober.vector(file).await?;
-        self.copy_without(file, deleted.as_deref(), schema, defaults).await
+        self.copy_without(file, deleted.as_deref(), schema, fills).await
     }
 
     async fn copy_without(
@@ -74,7 +80,7 @@ impl LakeTable {
         file: &FileEntry,
         deleted: Option<&RoaringTreemap>,
         schema: &SchemaRef,
-        defaults: &BTreeMap<String, ArrayRef>,
+        fills: &Fills,
     ) -> Result<NewFiles, LakeError> {
         let none = RoaringTreemap::new();
         let footer = self.prober.footers.get(file).await?;
@@ -83,7 +89,7 @@ impl LakeTable {
         let mut live = LiveFile::open(&self.prober, file, deleted.unwrap_or(&none), pace).await?;
         let mut writer = self.writer(schema.clone()).in_partition(file.add.partition_values.clone());
         while let Some(batch) = live.next().await? {
-            writer.write(&self.reshape(&batch, schema, defaults)?).await?;
+            writer.write(&self.reshape(&batch, schema, fills)?).await?;
         }
         writer.finish().await
     }
@@ -98,24 +104,33 @@ impl LakeTable {
         usize::try_from((budget / row_bytes).clamp(1, COPY_ROWS_MAX)).unwrap_or(1)
     }
 
-    /// The columns of `schema`; those that a file lacks get their value of `defaults`, or null.
+    /// The columns of `schema`; those that a file lacks are filled, or null.
     pub(super) fn reshape(
         &self,
         batch: &RecordBatch,
         schema: &SchemaRef,
-        defaults: &BTreeMap<String, ArrayRef>,
+        fills: &Fills,
     ) -> Result<RecordBatch, LakeError> {
         let failed = LakeError::arrow(&self.table, "copy rows");
         let zeros = UInt32Array::from(vec![0; batch.num_rows()]);
         let columns = schema.fields().iter().map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => cast(column, field.data_type()),
-            None => match defaults.get(field.name()) {
-                Some(value) => take(value, &zeros, None),
-                None => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            Some(column) => convert(column, field.data_type()),
+            None => match (fills.values.get(field.name()), self.copied(batch, field.name(), fills)) {
+                (Some(value), _) => take(value, &zeros, None),
+                (None, Some(column)) => convert(column, field.data_type()),
+                (None, None) => Ok(new_null_array(field.data_type(), batch.num_rows())),
             },
         });
         let columns = columns.collect::<Result<Vec<_>, _>>().map_err(&failed)?;
         RecordBatch::try_new(schema.clone(), columns).map_err(&failed)
+    }
+
+    /// The column whose values the new column `name` gets.
+    fn copied<'a>(&self, batch: &'a RecordBatch, name: &str, fills: &Fills) -> Option<&'a ArrayRef> {
+        let from = fills.copies.get(name)?;
+        let fields = batch.schema_ref().fields();
+        let index = fields.iter().position(|field| field.name().eq_ignore_ascii_case(from))?;
+        batch.columns().get(index)
     }
 
     /// Checks that each default is one value of its column's type.

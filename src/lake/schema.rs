@@ -45,13 +45,13 @@ const INVARIANTS: &str = "invariants";
 /// The Delta field of one column. Key columns are NOT NULL, all others are nullable: a value that has no equal
 /// in the lake (a zero date) becomes null.
 pub(super) fn field(table: &TableId, column: &Column, in_key: bool) -> Result<StructField, LakeError> {
-    let data_type: Result<DataType, _> = (&column.data_type).try_into_kernel();
+    let data_type: Result<DataType, _> = column.lake_type().try_into_kernel();
     let data_type = data_type.map_err(LakeError::arrow(table, "map a column's type to Delta"))?;
     let metadata = [
         (FIELD_NULLABLE, delta_kernel::schema::MetadataValue::Boolean(column.nullable)),
         (FIELD_SOURCE_TYPE, delta_kernel::schema::MetadataValue::String(column.source_type.clone())),
     ];
-    Ok(StructField::new(&column.name, data_type, !in_key).with_metadata(metadata))
+    Ok(StructField::new(column.lake_name(), data_type, !in_key).with_metadata(metadata))
 }
 
 /// The Delta field of a partition column that the source does not have.
@@ -66,7 +66,7 @@ fn derived_field(table: &TableId, column: &PartitionColumn) -> Result<StructFiel
 /// The Delta schema of a new table: the source's columns, then the partition columns that only the table has.
 pub(super) fn delta_schema(schema: &TableSchema, partitioning: &Partitioning) -> Result<StructType, LakeError> {
     // The empty text of a partition column is null in the lake.
-    let may_be_null = |column: &Column| partitioning.column(&column.name).is_some_and(PartitionColumn::is_text);
+    let may_be_null = |column: &Column| partitioning.column(column.lake_name()).is_some_and(PartitionColumn::is_text);
     let source = schema
         .columns
         .iter()
@@ -238,10 +238,18 @@ mod tests {
             data_type,
             nullable: true,
             source_type: String::new(),
+            lake: None,
         };
         let columns = vec![column("id", DataType::Int64), column("value", data_type)];
-        let schema =
-            TableSchema { table: TableId::new("shop", "t"), columns, key: vec![0], default_charset: None, version: 1 };
+        let schema = TableSchema {
+            table: TableId::new("shop", "t"),
+            columns,
+            key: vec![0],
+            default_charset: None,
+            version: 1,
+            since: None,
+            retired: Vec::new(),
+        };
         let by: Vec<_> = partition_by.iter().map(|by| crate::config::PartitionBy::parse(by).unwrap()).collect();
         let delta = delta_schema(&schema, &Partitioning::plan(&schema, &by).unwrap()).unwrap();
         (schema.table, delta)

@@ -1,7 +1,7 @@
 //! What the job file says of a table that is there: how old versions of rows leave it, and whether it has a change feed.
 //! The table's properties say what it is now; the job file may change its mind.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use deltalake::kernel::{Action, Metadata, MetadataExt, Remove};
 use deltalake::protocol::DeltaOperation;
@@ -9,7 +9,7 @@ use deltalake::protocol::DeltaOperation;
 use super::apply::FileChanges;
 use super::commit::Attempt;
 use super::write::NewFiles;
-use super::{CommitTag, LakeError, LakeTable, change_feed, schema};
+use super::{CommitTag, Fills, LakeError, LakeTable, change_feed, schema};
 use crate::config::{MergeMode, TableSettings};
 
 /// How often the change is planned again because others committed in between.
@@ -72,7 +72,7 @@ impl LakeTable {
         let with_vectors = self.files.values().filter(|file| file.add.deletion_vector.is_some());
         let removed: Vec<_> = with_vectors.cloned().collect();
         for file in &removed {
-            new.extend(self.copy(file, &schema, &BTreeMap::new()).await?);
+            new.extend(self.copy(file, &schema, &Fills::default()).await?);
         }
         // The rows stay as they are.
         new.adds.iter_mut().for_each(|add| add.data_change = false);

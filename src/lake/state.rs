@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{LedgerEntry, SchemaRecord, SplitRecord, StopRecord, Work};
-use crate::change::{SourcePosition, TableId};
+use crate::change::{Ending, SourcePosition, TableId};
 use crate::schema::TableSchema;
 
 /// Where a job stands.
@@ -15,6 +15,9 @@ pub struct JobState {
     pub newest: LedgerEntry,
     #[serde(with = "by_table")]
     pub tables: BTreeMap<TableId, TableState>,
+    /// Tables that are not captured and may take the name of one that is: how they are made.
+    #[serde(default, with = "by_table", skip_serializing_if = "BTreeMap::is_empty")]
+    pub shadows: BTreeMap<TableId, TableSchema>,
     /// The key ranges of the last batch that was to load some: the only ones that may have been left out of their tables.
     #[serde(default, alias = "last_split", deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub last_splits: Vec<SplitRecord>,
@@ -56,6 +59,8 @@ pub enum LoadState {
 pub struct Stopped {
     pub position: SourcePosition,
     pub reason: String,
+    #[serde(default)]
+    pub ending: Ending,
 }
 
 impl JobState {
@@ -64,6 +69,7 @@ impl JobState {
         (entry.sequence == 1 && entry.work == Work::Begin).then(|| Self {
             newest: entry,
             tables: BTreeMap::new(),
+            shadows: BTreeMap::new(),
             last_splits: Vec::new(),
         })
     }
@@ -104,21 +110,29 @@ impl JobState {
     }
 
     fn fold_schema(&mut self, sequence: u64, record: &SchemaRecord) {
+        if record.shadow {
+            self.shadows.insert(record.schema.table.clone(), record.schema.clone());
+            return;
+        }
         let known = self.tables.get(&record.schema.table);
         let splits = known.map_or(0, |known| known.splits);
         let load = match known {
             _ if record.load => {
                 LoadState::Loading { index: splits, after: None, rows: 0, condition: record.condition.clone() }
             }
-            Some(known) => known.load.clone(),
-            None => LoadState::Done,
+            Some(known) if !record.replaces => known.load.clone(),
+            _ => LoadState::Done,
         };
         let state = TableState { schema: Some(record.schema.clone()), load, splits, stopped: None, sequence };
         self.tables.insert(record.schema.table.clone(), state);
     }
 
     fn fold_stop(&mut self, record: &StopRecord) {
-        let stopped = Stopped { position: record.position.clone(), reason: record.reason.clone() };
+        if self.shadows.remove(&record.table).is_some() && !self.tables.contains_key(&record.table) {
+            return;
+        }
+        let (position, reason) = (record.position.clone(), record.reason.clone());
+        let stopped = Stopped { position, reason, ending: record.ending };
         let fresh = TableState { schema: None, load: LoadState::Done, splits: 0, stopped: None, sequence: 0 };
         self.tables.entry(record.table.clone()).or_insert(fresh).stopped = Some(stopped);
     }
@@ -137,6 +151,12 @@ impl JobState {
             table.splits = split.index;
         }
         self.last_splits.clear();
+    }
+
+    /// Whether the table was taken out, and its name is no other table's yet.
+    pub fn is_gone(&self, table: &TableId) -> bool {
+        let stopped = self.tables.get(table).and_then(|known| known.stopped.as_ref());
+        stopped.is_some_and(|stopped| stopped.ending == Ending::Gone)
     }
 
     /// Tables that are followed, with their schema and state.
@@ -182,14 +202,16 @@ pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<V
 
 /// A map with a struct as its key, as a list in JSON.
 mod by_table {
-    use super::{BTreeMap, TableId, TableState};
+    use super::{BTreeMap, TableId};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(tables: &BTreeMap<TableId, TableState>, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<T: Serialize, S: Serializer>(tables: &BTreeMap<TableId, T>, to: S) -> Result<S::Ok, S::Error> {
         tables.iter().collect::<Vec<_>>().serialize(to)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<TableId, TableState>, D::Error> {
-        Ok(Vec::<(TableId, TableState)>::deserialize(from)?.into_iter().collect())
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<TableId, T>, D::Error> {
+        Ok(Vec::<(TableId, T)>::deserialize(from)?.into_iter().collect())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array, new_null_array};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, SchemaRef};
+use arrow::error::ArrowError;
 use deltalake::kernel::Add;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
@@ -17,10 +18,12 @@ use parquet::schema::types::ColumnPath;
 use roaring::RoaringTreemap;
 use uuid::Uuid;
 
+use super::convert::convert;
 use super::partition::{self, PartitionValues};
 use super::{LakeError, files, stats};
 use crate::change::TableId;
 use crate::failpoint;
+use crate::schema::holds;
 
 /// How data files are cut.
 #[derive(Debug, Clone, Copy)]
@@ -285,7 +288,7 @@ pub(super) struct ColumnMap {
 
 impl ColumnMap {
     /// # Errors
-    /// [`LakeError::ColumnType`] if a column has another type in the table; [`LakeError::Changes`] if the table lacks
+    /// [`LakeError::ColumnType`] if a column has a type in the table that does not hold the batch's; [`LakeError::Changes`] if the table lacks
     /// one of the batch's columns: it has to be added first.
     pub fn new(table: &TableId, files: &SchemaRef, batch: &SchemaRef) -> Result<Self, LakeError> {
         let mut positions = vec![None; files.fields().len()];
@@ -296,7 +299,7 @@ impl ColumnMap {
                 return Err(LakeError::Changes { table: table.clone(), what });
             };
             let known = files.field(index);
-            if known.data_type() != field.data_type() {
+            if !holds(known.data_type(), field.data_type()) {
                 return Err(LakeError::ColumnType {
                     table: table.clone(),
                     column: field.name().clone(),
@@ -317,13 +320,13 @@ impl ColumnMap {
         } else {
             filter_record_batch(batch, keep).map_err(&failed)?
         };
-        let column = |(index, position): (usize, &Option<usize>)| -> ArrayRef {
+        let column = |(index, position): (usize, &Option<usize>)| -> Result<ArrayRef, ArrowError> {
             match position {
-                Some(position) => kept.column(*position).clone(),
-                None => new_null_array(self.schema.field(index).data_type(), kept.num_rows()),
+                Some(position) => convert(kept.column(*position), self.schema.field(index).data_type()),
+                None => Ok(new_null_array(self.schema.field(index).data_type(), kept.num_rows())),
             }
         };
-        let columns = self.positions.iter().enumerate().map(column).collect();
+        let columns = self.positions.iter().enumerate().map(column).collect::<Result<_, _>>().map_err(&failed)?;
         RecordBatch::try_new(self.schema.clone(), columns).map_err(&failed)
     }
 }

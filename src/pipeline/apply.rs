@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::PipelineError;
 use crate::batch::KeyedChanges;
 use crate::change::TableId;
-use crate::lake::{CommitOutcome, CommitTag, Lake, LakeTable, LedgerEntry, SchemaRecord};
+use crate::lake::{CommitOutcome, CommitTag, Fills, Lake, LakeTable, LedgerEntry, SchemaRecord};
 use crate::maintain::{Chore, ChoreReport, Occasion, Upkeep};
 
 /// Applies work to tables, each step exactly once: a step whose number the table has already carried is left
@@ -104,8 +104,12 @@ impl Apply for LakeApply {
                 return Err(PipelineError::TableOfAnother { table: table.clone() });
             }
         }
-        let defaults = default_values(record)?;
-        match open.evolve(&record.schema, &defaults, tag).await? {
+        let fills = Fills { values: default_values(record)?, copies: record.copies.iter().cloned().collect() };
+        let outcome = match record.replaces {
+            true => open.replace(&record.schema, tag).await?,
+            false => open.evolve(&record.schema, &fills, tag).await?,
+        };
+        match outcome {
             CommitOutcome::Committed(_) | CommitOutcome::AlreadyApplied { .. } => Ok(()),
             CommitOutcome::Conflict => Err(PipelineError::Overtaken { table: table.clone() }),
         }
@@ -132,7 +136,7 @@ impl Apply for LakeApply {
     }
 }
 
-/// The values that old rows get in added columns: arrays of one value, of the columns' types.
+/// The values that old rows get in added columns, by the lake's names: arrays of one value, of the lake's types.
 pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, ArrayRef>, PipelineError> {
     let mut values = BTreeMap::new();
     for (name, text) in &record.defaults {
@@ -142,11 +146,12 @@ pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, A
             reason,
         };
         let index = record.schema.column_index(name).ok_or_else(|| unusable("there is no such column".into()))?;
-        let data_type = &record.schema.columns[index].data_type;
+        let column = &record.schema.columns[index];
+        let data_type = column.lake_type();
         let text = StringArray::from(vec![text.as_str()]);
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let value = cast_with_options(&text, data_type, &strict).map_err(|error| unusable(error.to_string()))?;
-        values.insert(name.clone(), value);
+        values.insert(column.lake_name().to_string(), value);
     }
     Ok(values)
 }

@@ -4,7 +4,9 @@ use super::PipelineError;
 use super::apply::app_id;
 use super::session::Session;
 use crate::change::TableId;
-use crate::lake::{CommitOutcome, FOLD_POINTS_MIN, LedgerEntry, LoadState, Point, PointState, PointTable, Work};
+use crate::lake::{
+    CommitOutcome, FOLD_POINTS_MIN, LedgerEntry, LoadState, Point, PointState, PointTable, SchemaStatus, Work, notes_of,
+};
 
 impl Session<'_> {
     /// Notes the version that a step has made of a table.
@@ -63,6 +65,7 @@ impl Session<'_> {
     async fn put_point(&mut self, entry: &LedgerEntry, tables: Vec<PointTable>) -> Result<(), PipelineError> {
         let now_us = self.environment.clock.unix_us();
         let point = Point::new(entry.sequence, entry.end.clone(), entry.commit_time_us, now_us, tables);
+        let point = Point { schemas: notes_of(entry, SchemaStatus::Applied), ..point };
         self.points.put(&point).await?;
         self.points_unfolded += 1;
         Ok(())
@@ -114,7 +117,10 @@ pub(super) fn tables_of(work: &Work) -> Vec<TableId> {
     match work {
         Work::Begin => Vec::new(),
         Work::Batch { tables, .. } => tables.clone(),
-        Work::Schema { tables } => tables.iter().map(|record| record.schema.table.clone()).collect(),
+        Work::Schema { tables } => {
+            let captured = tables.iter().filter(|record| !record.shadow);
+            captured.map(|record| record.schema.table.clone()).collect()
+        }
         Work::Stop { tables } => tables.iter().map(|record| record.table.clone()).collect(),
     }
 }

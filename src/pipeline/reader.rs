@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::PipelineError;
 use crate::batch::{MicroBatch, null_key};
-use crate::change::{ChangeBatch, Losses, ResumePoint, SourcePosition, TableId};
+use crate::change::{ChangeBatch, Ending, Losses, ResumePoint, SourcePosition, TableId};
 use crate::clock::Clock;
 use crate::source::{Boundary, ChangeStream, SchemaChange, SourceEvent, TableStopped};
 
@@ -327,5 +327,6 @@ pub(super) fn keyless(rows: &ChangeBatch) -> Option<TableStopped> {
          mend the row in the source and load the table again, or give the table another key",
         found.column
     );
-    Some(TableStopped { table: rows.schema.table.clone(), position: span.position.clone(), reason })
+    let (table, position) = (rows.schema.table.clone(), span.position.clone());
+    Some(TableStopped { table, position, reason, ending: Ending::Fault, statement: None })
 }

@@ -25,7 +25,7 @@ impl Session<'_> {
             Work::Begin | Work::Stop { .. } => {}
             Work::Schema { tables } => {
                 // One that is not selected any more is taken out before anything is asked of it.
-                for record in tables {
+                for record in tables.iter().filter(|record| !record.shadow) {
                     if !self.selects(&record.schema.table) {
                         continue;
                     }

@@ -75,7 +75,7 @@ async fn take_out(
     let reason =
         format!("restored to version {version}{at}; to follow the source again: alluvium run --resnapshot {table}");
     let end = state.newest.end.clone();
-    let record = StopRecord { table: table.clone(), position: end.position.clone(), reason };
+    let record = StopRecord::fault(table.clone(), end.position.clone(), reason);
     let work = Work::Stop { tables: vec![record] };
     let entry = LedgerEntry::next(&state, ledger.run(), clock.unix_us(), work);
     ledger.put(&entry).await?;

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use super::PipelineError;
 use super::apply;
 use super::session::{Session, Step};
-use crate::change::{SourcePosition, TableId};
+use crate::change::{Ending, SourcePosition, TableId};
 use crate::config::{SnapshotMode, SourceConfig};
 use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, StopRecord, Work};
-use crate::schema::TableSchema;
-use crate::source::{DiscoveredTable, SchemaChange};
+use crate::schema::{Column, Plan, Policy, TableSchema, plan};
+use crate::source::{Arrival, DiscoveredTable, SchemaChange, TableStopped};
 
 impl Session<'_> {
     /// Compares the source's catalogue with the job's tables: tables that can't be captured are taken out, and
@@ -26,7 +26,7 @@ impl Session<'_> {
         let mut ready = Vec::new();
         for DiscoveredTable { table, schema, rows_estimated, .. } in discovered {
             self.rows_estimated.extend(rows_estimated.map(|rows| (table.clone(), rows)));
-            let is_wanted_again = self.options.resnapshot.contains_key(&table);
+            let is_wanted_again = self.options.resnapshot.contains_key(&table) || self.is_replaced(&table);
             if self.state.tables.contains_key(&table) && !is_wanted_again {
                 continue;
             }
@@ -66,8 +66,8 @@ impl Session<'_> {
             let schema = self.schema_of_part(&table, now)?;
             self.environment.source.check_condition(&schema, &condition).await?;
             let position = self.position().position.clone();
-            let (defaults, condition) = (Vec::new(), Some(condition));
-            self.schema_step(vec![SchemaRecord { schema, position, defaults, load: true, condition }]).await?;
+            let record = SchemaRecord { load: true, condition: Some(condition), ..SchemaRecord::new(schema, position) };
+            self.schema_step(vec![record]).await?;
             // Noted in the ledger, it goes on whatever happens to this run.
             self.options.resnapshot.remove(&table);
         }
@@ -84,10 +84,8 @@ impl Session<'_> {
         if known.load != LoadState::Done {
             return Err(refused("it is being loaded already; let a run finish that"));
         }
-        let schema = known
-            .schema
-            .as_ref()
-            .filter(|known| now.is_some_and(|now| (&known.columns, &known.key) == (&now.columns, &now.key)));
+        let schema =
+            known.schema.as_ref().filter(|known| now.is_some_and(|now| source_side(known) == source_side(now)));
         let reason = "its columns in the source are others than in the lake; run the job first, or leave out --where";
         schema.cloned().ok_or_else(|| refused(reason))
     }
@@ -109,28 +107,98 @@ impl Session<'_> {
         }
         let mut records = Vec::new();
         for mut schema in schemas {
-            let known = self.state.tables.get(&schema.table);
-            schema.version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
-            let load = self.loads_rows() || self.options.resnapshot.contains_key(&schema.table);
+            let table = schema.table.clone();
+            let load = self.loads_rows() || self.options.resnapshot.contains_key(&table) || self.is_replaced(&table);
             let position = self.position().position.clone();
-            records.push(SchemaRecord { schema, position, defaults: Vec::new(), load, condition: None });
+            let known = self.state.tables.get(&table).and_then(|known| known.schema.as_ref());
+            schema.version = known.map_or(1, |known| known.version + 1);
+            let replaces = match known.map(|known| (known, laid_over(known, &schema))) {
+                None => false,
+                Some((_, Some(laid_over))) => {
+                    schema = laid_over;
+                    false
+                }
+                Some((known, None)) => {
+                    schema.retired = left_over(known, &schema);
+                    true
+                }
+            };
+            records.push(SchemaRecord { load, replaces, ..SchemaRecord::new(schema, position) });
         }
         self.schema_step(records).await
     }
 
+    /// Whether another table has taken the name of one that was followed, and its rows are still to be loaded.
+    fn is_replaced(&self, table: &TableId) -> bool {
+        let stopped = self.state.tables.get(table).and_then(|known| known.stopped.as_ref());
+        self.source_has_catalogue() && stopped.is_some_and(|stopped| stopped.ending == Ending::Replaced)
+    }
+
     /// Follows a schema change that the log announced.
     pub(super) async fn change_schema(&mut self, change: SchemaChange) -> Result<(), PipelineError> {
-        let known = self.state.tables.get(&change.schema.table).and_then(|state| state.schema.as_ref());
-        let mut schema = TableSchema::clone(&change.schema);
-        schema.version = known.map_or(1, |known| known.version + 1);
-        // A table that the log shows without its CREATE TABLE had rows before.
-        let load = known.is_none() && change.statement.is_none() && self.loads_rows();
-        let (position, defaults) = (change.position.clone(), change.defaults);
-        let record = SchemaRecord { schema, position, defaults, load, condition: None };
-        if let Err(error) = apply::default_values(&record) {
-            return self.stop_table(record.schema.table, change.position, error.to_string()).await;
+        let (table, position) = (change.schema.table.clone(), change.position.clone());
+        let statement = change.statement.clone();
+        let record = self.record_of(change);
+        let record = record.and_then(|record| match apply::default_values(&record) {
+            Ok(_) => Ok(record),
+            Err(error) => Err(error.to_string()),
+        });
+        match record {
+            Ok(record) => self.schema_step(vec![record]).await,
+            Err(reason) => {
+                self.end_table(TableStopped { table, position, reason, ending: Ending::Fault, statement }).await
+            }
         }
-        self.schema_step(vec![record]).await
+    }
+
+    /// What a change comes to.
+    ///
+    /// # Errors
+    /// Why it takes its table out.
+    fn record_of(&self, change: SchemaChange) -> Result<SchemaRecord, String> {
+        let table = &change.schema.table;
+        let known = self.state.tables.get(table);
+        let version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
+        let mut schema = TableSchema { version, ..TableSchema::clone(&change.schema) };
+        let followed = known.filter(|known| known.stopped.is_none()).and_then(|known| known.schema.as_ref());
+        let (mut copies, mut replaces) = (Vec::new(), false);
+        if change.arrival == Arrival::Met
+            && let Some(followed) = followed
+        {
+            match plan(followed, &schema, &change.changes, self.policy(table)) {
+                Plan::Follow { schema: planned, copies: planned_copies } => {
+                    (schema, copies) = (planned, planned_copies)
+                }
+                Plan::Refuse(what) => return Err(format!("{what}; {}", advice(table))),
+            }
+        } else if let Some(old) = known.and_then(|known| known.schema.as_ref()) {
+            schema.retired = left_over(old, &schema);
+            replaces = true;
+        }
+        let load = match &change.arrival {
+            Arrival::Created | Arrival::Shadow => false,
+            // A table that the log shows without its CREATE TABLE had rows before.
+            Arrival::Met => followed.is_none() && change.statement.is_none() && self.loads_rows(),
+            Arrival::Renamed(_) if self.loads_rows() => true,
+            Arrival::Renamed(from) => {
+                return Err(format!(
+                    "{from} was renamed to its name, and this job loads no rows from the source; they stay in the Delta table of {from}"
+                ));
+            }
+        };
+        Ok(SchemaRecord {
+            defaults: change.defaults,
+            copies,
+            replaces,
+            shadow: change.arrival == Arrival::Shadow,
+            statement: change.statement,
+            load,
+            ..SchemaRecord::new(schema, change.position)
+        })
+    }
+
+    fn policy(&self, table: &TableId) -> Policy {
+        self.job.tables.settings(table).schema
     }
 
     async fn schema_step(&mut self, records: Vec<SchemaRecord>) -> Result<(), PipelineError> {
@@ -141,7 +209,7 @@ impl Session<'_> {
         };
         let entry = self.enter(step).await?;
         let mut impossible = Vec::new();
-        for record in &records {
+        for record in records.iter().filter(|record| !record.shadow) {
             impossible.extend(self.evolve_table(record, &entry).await?);
         }
         self.leave(entry).await?;
@@ -175,18 +243,29 @@ impl Session<'_> {
     /// Takes tables out, each with its reason, where the job stands now.
     pub(super) async fn stop_tables(&mut self, tables: Vec<(TableId, String)>) -> Result<(), PipelineError> {
         let position = self.position().position.clone();
-        let record = |(table, reason)| StopRecord { table, position: position.clone(), reason };
+        let record = |(table, reason)| StopRecord::fault(table, position.clone(), reason);
         self.take_out(tables.into_iter().map(record).collect()).await
     }
 
-    /// Takes a table out of the job; all others go on.
+    /// Takes a table out of the job because it cannot be followed; all others go on.
     pub(super) async fn stop_table(
         &mut self,
         table: TableId,
         position: SourcePosition,
         reason: String,
     ) -> Result<(), PipelineError> {
-        self.take_out(vec![StopRecord { table, position, reason }]).await
+        self.take_out(vec![StopRecord::fault(table, position, reason)]).await
+    }
+
+    /// Takes a table out of the job; all others go on. One whose name another has taken is loaded again soon.
+    pub(super) async fn end_table(&mut self, stopped: TableStopped) -> Result<(), PipelineError> {
+        let TableStopped { table, position, reason, mut ending, statement } = stopped;
+        if ending == Ending::Replaced && self.loads_rows() {
+            self.replaced.insert(table.clone());
+        } else if ending == Ending::Replaced {
+            ending = Ending::Fault;
+        }
+        self.take_out(vec![StopRecord { table, position, reason, ending, statement }]).await
     }
 
     /// In one step: a crash between two would leave the second with a batch that it lacks, and nobody would know.
@@ -194,9 +273,11 @@ impl Session<'_> {
         if tables.is_empty() {
             return Ok(());
         }
-        for StopRecord { table, position, reason } in &tables {
-            tracing::warn!(%table, %position, reason, "table is taken out");
-            self.environment.observer.table_stopped(table, reason);
+        for StopRecord { table, position, reason, .. } in &tables {
+            if !self.state.shadows.contains_key(table) {
+                tracing::warn!(%table, %position, reason, "table is taken out");
+                self.environment.observer.table_stopped(table, reason);
+            }
         }
         let step = Step {
             work: Work::Stop { tables },
@@ -224,4 +305,31 @@ impl Session<'_> {
         };
         filter.patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// A schema's columns and key as the source has them.
+fn source_side(schema: &TableSchema) -> (Vec<Column>, &[usize]) {
+    let columns = schema.columns.iter().map(|column| Column { lake: None, ..column.clone() });
+    (columns.collect(), &schema.key)
+}
+
+/// A table's present schema over the columns that the lake has of it; `None` if they would have to be made others.
+fn laid_over(known: &TableSchema, now: &TableSchema) -> Option<TableSchema> {
+    let Plan::Follow { schema, copies } = plan(known, now, &[], Policy::default()) else { return None };
+    let is_same = |column: &Column| {
+        let old = known.columns.iter().find(|old| old.lake_name() == column.lake_name());
+        old.is_none_or(|old| old.lake_type() == column.lake_type()) && !column.lake_name().contains("__")
+    };
+    (copies.is_empty() && schema.columns.iter().all(is_same)).then_some(schema)
+}
+
+/// The lake's columns that a new table of the same name does not fill.
+fn left_over(known: &TableSchema, now: &TableSchema) -> Vec<String> {
+    let names = known.columns.iter().map(Column::lake_name).chain(known.retired.iter().map(String::as_str));
+    names.filter(|name| now.column_index(name).is_none()).map(str::to_string).collect()
+}
+
+/// What its owner can do about a change that is not followed.
+fn advice(table: &TableId) -> String {
+    format!("to go on with its present columns: alluvium run --resnapshot {table}")
 }

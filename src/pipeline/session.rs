@@ -12,13 +12,14 @@ use super::load::Loads;
 use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
-use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
+use crate::change::{Ending, Losses, ResumePoint, SourcePosition, TableId};
 use crate::config::{Job, SourceConfig, TableFilter};
 use crate::failpoint;
 use crate::lake::{
-    CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, LoadState, Points, SplitRecord, Work,
+    CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, LoadState, Points, SplitRecord, Stopped, Work,
 };
 use crate::maintain::{Chore, ChoreReport, Upkeep};
+use crate::schema::TableSchema;
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
 /// upsert, and what the allocator keeps.
@@ -100,6 +101,8 @@ pub(super) struct Session<'a> {
     pub rows_estimated: HashMap<TableId, u64>,
     /// What is known about the tables' first loads, and the rows that are being read for the next batch.
     pub loads: Loads,
+    /// Tables whose names others have taken: they are loaded once the log has been read up to now.
+    pub replaced: HashSet<TableId>,
     /// The newest entry's work is still to be finished: the run was stopped before it was.
     pub is_unfinished: bool,
 }
@@ -157,6 +160,7 @@ impl<'a> Session<'a> {
             upkeep_turn: 0,
             rows_estimated,
             loads: Loads::new(job),
+            replaced: HashSet::new(),
             is_unfinished: false,
         };
         session.is_unfinished = session.recover().await? == Progress::Ended;
@@ -178,6 +182,11 @@ impl<'a> Session<'a> {
         let mut reader = self.read_from_here(late.clone()).await?;
         let mut target = self.environment.source.head().await?;
         while !self.environment.stop.is_cancelled() {
+            if !self.replaced.is_empty() {
+                late.extend(std::mem::take(&mut self.replaced));
+                self.loads.hold_back(&late);
+                target = self.environment.source.head().await?;
+            }
             let at_target = reader.at.position >= target.position;
             let bounded = !self.options.follow || !late.is_empty();
             if !late.is_empty() && at_target {
@@ -236,18 +245,20 @@ impl<'a> Session<'a> {
             Filled::Ended => Ok(Progress::Ended),
             Filled::Schema(change) => {
                 self.move_to(reader).await?;
-                let table = change.schema.table.clone();
+                let announced = Arc::clone(&change.schema);
                 self.change_schema(change).await?;
-                if self.is_stopped(&table) {
-                    reader.skip(&table);
+                self.skip_stopped(reader);
+                // The stream goes on with the lake's columns where they are others than the source's.
+                if !self.has_schema(&announced) {
+                    *reader = self.read_from_here(reader.skipped().clone()).await?;
                 }
                 self.mend(reader).await?;
                 Ok(Progress::Going)
             }
             Filled::Stopped(stopped) => {
                 self.move_to(reader).await?;
-                reader.skip(&stopped.table);
-                self.stop_table(stopped.table, stopped.position, stopped.reason).await?;
+                self.end_table(stopped).await?;
+                self.skip_stopped(reader);
                 self.mend(reader).await?;
                 Ok(Progress::Going)
             }
@@ -260,6 +271,13 @@ impl<'a> Session<'a> {
             *reader = self.read_from_here(reader.skipped().clone()).await?;
         }
         Ok(())
+    }
+
+    /// Whether a table that is followed has this very schema.
+    fn has_schema(&self, schema: &TableSchema) -> bool {
+        let followed = self.state.tables.get(&schema.table).filter(|known| known.stopped.is_none());
+        let known = followed.and_then(|known| known.schema.as_ref());
+        known.is_none_or(|known| known.columns == schema.columns)
     }
 
     fn count_losses(&mut self, reader: &mut Reader) {
@@ -300,10 +318,10 @@ impl<'a> Session<'a> {
     /// A stream that goes on from the job's position.
     pub(super) async fn read_from_here(&mut self, late: HashSet<TableId>) -> Result<Reader, PipelineError> {
         let from = self.position().clone();
-        let stopped = self.state.tables.iter().filter(|(_, state)| state.stopped.is_some());
-        let skip: HashSet<TableId> = stopped.map(|(table, _)| table.clone()).chain(late).collect();
-        let followed = self.state.followed();
-        let schemas = followed.map(|(table, schema, _)| (table.clone(), Arc::new(schema.clone()))).collect();
+        let skip: HashSet<TableId> = self.taken_out().cloned().chain(late).collect();
+        let followed = self.state.followed().map(|(table, schema, _)| (table, schema));
+        let known = followed.chain(&self.state.shadows);
+        let schemas = known.map(|(table, schema)| (table.clone(), Arc::new(schema.clone()))).collect();
         let stream = self.environment.source.stream(&from, schemas, skip.clone()).await?;
         let (clock, stop) = (Arc::clone(&self.environment.clock), self.environment.stop.clone());
         Ok(Reader::new(stream, from, skip, clock, stop))
@@ -428,11 +446,16 @@ impl<'a> Session<'a> {
         self.state.tables.get(table).is_some_and(|state| matches!(state.load, LoadState::Loading { .. }))
     }
 
+    /// Tables that have been taken out. The name of one that is gone may be given to another.
+    fn taken_out(&self) -> impl Iterator<Item = &TableId> {
+        let is_out = |stopped: &Stopped| stopped.ending != Ending::Gone;
+        let out = self.state.tables.iter().filter(move |(_, state)| state.stopped.as_ref().is_some_and(is_out));
+        out.map(|(table, _)| table)
+    }
+
     /// Rows of tables that have been taken out need not be kept.
     pub(super) fn skip_stopped(&self, reader: &mut Reader) {
-        for (table, _) in self.state.tables.iter().filter(|(_, state)| state.stopped.is_some()) {
-            reader.skip(table);
-        }
+        self.taken_out().for_each(|table| reader.skip(table));
     }
 
     /// A batch that is there already may be the one that another process has read again, without the split.
@@ -521,7 +544,7 @@ impl<'a> Session<'a> {
     }
 
     pub fn outcome(&self) -> RunOutcome {
-        let selected = self.state.tables.iter().filter(|(table, _)| self.selects(table));
+        let selected = self.state.tables.iter().filter(|(table, _)| self.selects(table) && !self.state.is_gone(table));
         let tables = selected.map(|(table, state)| {
             let tally = self.tally.tables.get(table);
             TableOutcome {

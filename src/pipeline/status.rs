@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::PipelineError;
-use crate::change::{ResumePoint, SourceIdentity, TableId};
+use crate::change::{Ending, ResumePoint, SourceIdentity, TableId};
 use crate::clock::Clock;
 use crate::config::Job;
 use crate::lake::{JobState, Lake, Ledger, LoadState, TableState};
@@ -57,6 +57,11 @@ pub enum TableProgress {
     },
     Following,
     Stopped {
+        position: String,
+        reason: String,
+    },
+    /// The source has it no more: the rows are those that it had last.
+    Gone {
         position: String,
         reason: String,
     },
@@ -150,6 +155,9 @@ async fn table_status(
     let stats = open.as_ref().map(|open| open.stats()).unwrap_or_default();
     let stopped = state.stopped.as_ref();
     let progress = match (&state.stopped, fault, &state.load) {
+        (Some(stopped), ..) if stopped.ending == Ending::Gone => {
+            TableProgress::Gone { position: stopped.position.text.clone(), reason: stopped.reason.clone() }
+        }
         (Some(stopped), ..) => {
             TableProgress::Stopped { position: stopped.position.text.clone(), reason: stopped.reason.clone() }
         }

@@ -29,8 +29,8 @@ use crate::lake::{CommitTag, JobState, Lake, Ledger, LedgerEntry, LedgerError, L
 use crate::maintain::{Chore, ChoreReport};
 use crate::schema::{Column, TableSchema};
 use crate::source::{
-    ChangeStream, DiscoveredTable, KeyRange, SchemaChange, Source, SourceError, SourceErrorKind, SourceEvent, Split,
-    SplitKey, SplitLimits, TableStopped,
+    Arrival, ChangeStream, DiscoveredTable, Ending, KeyRange, SchemaChange, Source, SourceError, SourceErrorKind,
+    SourceEvent, Split, SplitKey, SplitLimits, TableStopped,
 };
 
 mod faults;
@@ -173,6 +173,7 @@ fn schema_of(table: &str, columns: &[&str]) -> TableSchema {
         data_type: DataType::Int32,
         nullable: false,
         source_type: "int".into(),
+        lake: None,
     };
     TableSchema {
         table: id(table),
@@ -180,6 +181,8 @@ fn schema_of(table: &str, columns: &[&str]) -> TableSchema {
         key: vec![0],
         default_charset: None,
         version: 1,
+        since: None,
+        retired: Vec::new(),
     }
 }
 
@@ -220,7 +223,14 @@ fn announce(schema: TableSchema, offset: u64) -> Step {
 fn announce_with(schema: TableSchema, offset: u64, defaults: &[(&str, &str)]) -> Step {
     let defaults = defaults.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let (schema, position) = (Arc::new(schema), at(offset).position);
-    Step::Event(SourceEvent::Schema(SchemaChange { schema, position, statement: Some("scripted".into()), defaults }))
+    Step::Event(SourceEvent::Schema(SchemaChange {
+        schema,
+        position,
+        arrival: Arrival::Met,
+        changes: Vec::new(),
+        statement: Some("scripted".into()),
+        defaults,
+    }))
 }
 
 fn split(low: u64, high: u64, ids: &[i32]) -> Split {
@@ -442,7 +452,13 @@ async fn a_run_that_is_stopped_while_it_finishes_a_batch_leaves_it_to_the_next()
 #[tokio::test]
 async fn news_of_a_table_after_the_end_of_an_interrupted_batch_end_it() {
     let grown = || schema_of("a", &["id", "v"]);
-    let stopped = || TableStopped { table: id("a"), position: at(25).position, reason: "scripted".into() };
+    let stopped = || TableStopped {
+        table: id("a"),
+        position: at(25).position,
+        reason: "scripted".into(),
+        ending: Ending::Fault,
+        statement: None,
+    };
     for news in [announce(grown(), 25), Step::Event(SourceEvent::TableStopped(stopped()))] {
         let world = World::new().begun().await;
         world.interrupted(batch_of("a"), 20).await;

@@ -20,6 +20,7 @@ mod names;
 pub mod output;
 mod relations;
 pub mod row;
+mod schema_log;
 pub mod script;
 mod session;
 mod show;

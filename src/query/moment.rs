@@ -20,11 +20,13 @@ use datafusion::logical_expr::{LogicalPlanBuilder, cast as cast_to, col, lit};
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 
+use uuid::Uuid;
+
 use super::QueryError;
 use super::tables::foreign_provider;
 use super::travel::parse_time;
 use crate::change::TableId;
-use crate::lake::{Lake, LakeError, Points, batches_rows, batches_schema};
+use crate::lake::{Folded, Lake, LakeError, Ledger, Points, batches_rows, batches_schema};
 use crate::source::mysql::gtid::GtidSet;
 
 /// Which moment of the source is asked for.
@@ -136,13 +138,15 @@ impl Moment {
 /// The points of one job, as queries see them.
 #[derive(Debug, Clone)]
 pub(super) struct JobPoints {
-    points: Points,
+    pub(super) points: Points,
+    pub(super) ledger: Ledger,
     job: String,
 }
 
 impl JobPoints {
     pub fn new(lake: &Lake, job: &str) -> Self {
-        Self { points: Points::new(lake, job), job: job.to_string() }
+        let ledger = Ledger::new(lake.store(), job, Uuid::nil());
+        Self { points: Points::new(lake, job), ledger, job: job.to_string() }
     }
 
     /// The table `alluvium.batches`: the points that have been folded, and those that have not.
@@ -150,10 +154,10 @@ impl JobPoints {
         let failed = |error: LakeError| QueryError::lake("reading the points of the job", error);
         let mut points = self.points.unfolded().await.map_err(failed)?;
         let mut plan = None;
-        if self.points.has_table().await.map_err(failed)? {
-            let folded = self.points.folded().await.map_err(failed)?.unwrap_or(0);
+        if self.points.has_table(Folded::Batches).await.map_err(failed)? {
+            let folded = self.points.folded(Folded::Batches).await.map_err(failed)?.unwrap_or(0);
             points.retain(|point| point.sequence > folded);
-            let open = foreign_provider(&self.points.log_store(), None).await;
+            let open = foreign_provider(&self.points.log_store(Folded::Batches), None).await;
             let provider = open.map_err(|error| QueryError::lake("reading the folded points", error))?.provider;
             let columns = batches_schema();
             let typed = columns

@@ -19,9 +19,40 @@ pub(super) struct Relations {
     pub tables: BTreeSet<TableAt>,
     /// Views of the information schema, by their names in lower case.
     pub information: BTreeSet<String>,
-    /// Whether it reads what the job notes of its batches.
-    pub batches: bool,
+    /// What it reads of the job's own notes.
+    pub notes: BTreeSet<JobNotes>,
 }
+
+/// The tables of the job's own notes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum JobNotes {
+    /// Its points.
+    Batches,
+    /// The versions of the tables' schemas.
+    SchemaHistory,
+    /// What became of the source's schema statements.
+    DdlLog,
+}
+
+impl JobNotes {
+    const ALL: [Self; 3] = [Self::Batches, Self::SchemaHistory, Self::DdlLog];
+
+    fn table(self) -> &'static str {
+        match self {
+            Self::Batches => "batches",
+            Self::SchemaHistory => "schema_history",
+            Self::DdlLog => "ddl_log",
+        }
+    }
+
+    /// The schema and name under which the planner finds the table.
+    pub fn name(self, spelling: &Spelling) -> [String; 2] {
+        [SCHEMA_OF_NOTES, self.table()].map(|name| spelling.of(name))
+    }
+}
+
+/// The schema that the job's own notes are in.
+const SCHEMA_OF_NOTES: &str = "alluvium";
 
 pub(super) const INFORMATION_SCHEMA: &str = "information_schema";
 
@@ -140,9 +171,9 @@ impl Resolver<'_> {
             self.found.information.insert(view);
             return Ok(());
         }
-        if self.is_batches(&parts) {
-            *name = quoted(batches_name(self.spelling));
-            self.found.batches = true;
+        if let Some(notes) = self.notes(&parts) {
+            *name = quoted(notes.name(self.spelling));
+            self.found.notes.insert(notes);
             return Ok(());
         }
         self.met(&parts);
@@ -169,10 +200,11 @@ impl Resolver<'_> {
     }
 
     /// A database of the source may have the same name; then its table is meant.
-    fn is_batches(&self, parts: &[String]) -> bool {
-        let is_named =
-            parts.len() == 2 && parts.iter().zip(BATCHES).all(|(part, name)| part.eq_ignore_ascii_case(name));
-        is_named && self.names.resolve(parts).is_err()
+    fn notes(&self, parts: &[String]) -> Option<JobNotes> {
+        let [schema, table] = parts else { return None };
+        let named = JobNotes::ALL.into_iter().find(|notes| table.eq_ignore_ascii_case(notes.table()))?;
+        let is_ours = schema.eq_ignore_ascii_case(SCHEMA_OF_NOTES) && self.names.resolve(parts).is_err();
+        is_ours.then_some(named)
     }
 
     fn met(&mut self, parts: &[String]) {
@@ -182,14 +214,6 @@ impl Resolver<'_> {
             self.travelled.swap_remove(index);
         }
     }
-}
-
-/// The table of the job's own points.
-pub(super) const BATCHES: [&str; 2] = ["alluvium", "batches"];
-
-/// The schema and name under which the planner finds that table.
-pub(super) fn batches_name(spelling: &Spelling) -> [String; 2] {
-    BATCHES.map(|name| spelling.of(name))
 }
 
 /// The schema and name under which the planner finds a table.

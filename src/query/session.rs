@@ -27,7 +27,8 @@ use super::catalog::{CATALOG, LakeCatalog, Registered};
 use super::gone::Gone;
 use super::moment::{JobPoints, MomentAsOf, PointRead};
 use super::names::{LakeNames, TableAt};
-use super::relations::{INFORMATION_SCHEMA, Relations, batches_name, registered_name};
+use super::relations::{INFORMATION_SCHEMA, JobNotes, Relations, registered_name};
+use super::schema_log;
 use super::show;
 use super::spelling::Spelling;
 use super::statement::{Tokens, check_reads_only};
@@ -286,8 +287,13 @@ impl Session {
                 Ok((registered_name(table, &spelling), provider))
             })
             .collect::<Result<Vec<Registered>, QueryError>>()?;
-        if let (true, Some(points)) = (relations.batches, &self.points) {
-            registered.push((batches_name(&spelling), spelling.apply_to_table(points.provider().await?)?));
+        for (notes, points) in relations.notes.iter().zip(self.points.iter().cycle()) {
+            let provider = match notes {
+                JobNotes::Batches => Box::pin(points.provider()).await?,
+                JobNotes::SchemaHistory => Box::pin(points.schema_history(&self.state)).await?,
+                JobNotes::DdlLog => Box::pin(points.ddl_log(&self.state)).await?,
+            };
+            registered.push((notes.name(&spelling), spelling.apply_to_table(provider)?));
         }
         let gone = Arc::new(Gone::new(self.reader.lake(), &tables));
         let state = self.state_with(registered);
@@ -315,9 +321,11 @@ impl Session {
     ) -> Result<Vec<SchemaRef>, QueryError> {
         let mut schemas: Vec<SchemaRef> = tables.values().map(|table| table.provider.schema()).collect();
         let context = SessionContext::new_with_state(self.state_with(Vec::new()));
-        if relations.batches {
-            schemas.push(batches_schema());
-        }
+        schemas.extend(relations.notes.iter().map(|notes| match notes {
+            JobNotes::Batches => batches_schema(),
+            JobNotes::SchemaHistory => schema_log::history_schema(),
+            JobNotes::DdlLog => schema_log::ddl_schema(),
+        }));
         for view in &relations.information {
             let view = TableReference::partial(INFORMATION_SCHEMA, view.as_str());
             schemas.push(TableProvider::schema(context.table_provider(view).await?.as_ref()));

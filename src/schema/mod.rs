@@ -4,9 +4,12 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use crate::change::TableId;
+use crate::change::{SourcePosition, TableId};
 
 mod data_type;
+mod evolution;
+
+pub use evolution::{ColumnChange, Evolution, Plan, Policy, WhenIncompatible, holds, plan};
 
 /// One column of a source table and the Arrow type that its values have everywhere in Alluvium.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +23,30 @@ pub struct Column {
     /// The type as the source writes it, with all that decoding needs: `varchar(20) character set latin1`,
     /// `enum('a','b')`. Its grammar belongs to the source.
     pub source_type: String,
+    /// The lake's column for its values, where that has another name or type. `None`: the same name, the same type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lake: Option<LakeColumn>,
+}
+
+/// A column of the lake's table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LakeColumn {
+    pub name: String,
+    /// Every value of the source's column has an equal in this type.
+    #[serde(with = "data_type")]
+    pub data_type: DataType,
+}
+
+impl Column {
+    /// The name of the lake's column.
+    pub fn lake_name(&self) -> &str {
+        self.lake.as_ref().map_or(&self.name, |lake| &lake.name)
+    }
+
+    /// The type of the lake's column.
+    pub fn lake_type(&self) -> &DataType {
+        self.lake.as_ref().map_or(&self.data_type, |lake| &lake.data_type)
+    }
 }
 
 /// A source table as it stands from one position of the log on.
@@ -35,18 +62,25 @@ pub struct TableSchema {
     pub default_charset: Option<String>,
     /// 1 for the first shape that Alluvium saw of the table, then counted up.
     pub version: u32,
+    /// The end of the statement that gave the table this shape: the statements up to there have been followed. `None`
+    /// where no statement was seen: the shape is the catalogue's, or the log's own description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<SourcePosition>,
+    /// The lake's columns that no column of the source fills any more: their names are not given again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<String>,
 }
 
 impl TableSchema {
-    /// The Arrow schema of a change batch: all fields nullable.
+    /// The Arrow schema of a change batch: the lake's names, the source's types, all fields nullable.
     pub fn arrow_schema(&self) -> SchemaRef {
-        let fields = self.columns.iter().map(|column| Field::new(&column.name, column.data_type.clone(), true));
+        let fields = self.columns.iter().map(|column| Field::new(column.lake_name(), column.data_type.clone(), true));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// The names of the key columns, in key order.
+    /// The lake's names of the key columns, in key order.
     pub fn key_names(&self) -> Vec<&str> {
-        self.key.iter().map(|index| self.columns[*index].name.as_str()).collect()
+        self.key.iter().map(|index| self.columns[*index].lake_name()).collect()
     }
 
     pub fn column_index(&self, name: &str) -> Option<usize> {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::change::{ChangeBatch, Losses, ResumePoint, SourceIdentity, SourcePosition, TableId};
-use crate::schema::TableSchema;
+use crate::schema::{ColumnChange, TableSchema};
 
-pub use crate::change::Boundary;
+pub use crate::change::{Boundary, Ending};
 
 pub mod mysql;
 
@@ -38,11 +38,27 @@ pub enum SourceEvent {
 pub struct SchemaChange {
     pub schema: Arc<TableSchema>,
     pub position: SourcePosition,
+    pub arrival: Arrival,
+    /// Where each column of `schema` comes from. Empty where columns of one name are one column with its values kept.
+    pub changes: Vec<ColumnChange>,
     /// The statement that made the change, where the log carries it.
     pub statement: Option<String>,
     /// Values that the source gave to the rows it already had, for added columns: name and value as text.
     /// An added column that is not here is null in old rows.
     pub defaults: Vec<(String, String)>,
+}
+
+/// What a table's rows were when it got a schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is the table that was known, or one that the log shows for the first time without its creation.
+    Met,
+    /// It has just been made, and is empty. A table of its name that was known before is another one.
+    Created,
+    /// It has the rows of a captured table that had this name.
+    Renamed(TableId),
+    /// It is not captured itself: its columns are to be kept for the day on which it takes a captured table's name.
+    Shadow,
 }
 
 /// Why a table was taken out, in words for its owner: what was found, and what to do.
@@ -51,6 +67,9 @@ pub struct TableStopped {
     pub table: TableId,
     pub position: SourcePosition,
     pub reason: String,
+    pub ending: Ending,
+    /// The statement that ended it, where one did.
+    pub statement: Option<String>,
 }
 
 /// A table that the source has and the job asks for.

@@ -87,7 +87,11 @@ async fn a_table_that_changes_while_it_is_loaded_is_followed_or_taken_out() {
     for flavor in Flavor::ALL {
         let server = Server::shared(flavor);
         let database = &server.new_database("changes").await;
-        for (table, change, code) in [("grows", "ADD COLUMN w INT DEFAULT 7", 0), ("shrinks", "DROP COLUMN v", 3)] {
+        for (table, change, code) in [
+            ("grows", "ADD COLUMN w INT DEFAULT 7", 0),
+            ("widens", "MODIFY u BIGINT, MODIFY v TEXT", 0),
+            ("loses_its_key", "DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)", 3),
+        ] {
             let name = format!("{database}.{table}");
             let create = format!("CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(40), u INT)");
             let insert = format!("INSERT INTO {name} (id, v) VALUES {}", rows(1, 1, 3000));

@@ -66,7 +66,8 @@ impl Checker<'_> {
         };
         let lake = raw.lake.set().and_then(|lake| self.lake(&lake.value));
         let run = self.run(&raw.run);
-        let (keys, tables) = self.tables(&raw.tables);
+        let schema = self.schema(&raw.schema);
+        let (keys, tables) = self.tables(&raw.tables, schema);
         let maintain = self.maintain(&raw.maintain);
         Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables, maintain })
     }

@@ -4,18 +4,35 @@ use std::collections::BTreeMap;
 
 use super::Checker;
 use crate::change::TableId;
-use crate::config::raw::{MergeWord, OnOff, RawTable};
+use crate::config::raw::{EvolutionWord, IncompatibleWord, MergeWord, OnOff, RawSchema, RawTable};
 use crate::config::read::{At, Field};
 use crate::config::substitute::Text;
 use crate::config::table::TableRule;
 use crate::config::{MergeMode, PartitionBy, Setting, TableFilter, TableRules};
+use crate::schema::{Evolution, Policy, WhenIncompatible};
 
 /// With more columns than this, rows are close in none of them.
 const CLUSTER_COLUMNS_MAX: usize = 4;
 
 impl Checker<'_> {
-    /// The keys given by hand, and the rules.
-    pub(super) fn tables(&mut self, field: &Field<Vec<At<RawTable>>>) -> (BTreeMap<String, Vec<String>>, TableRules) {
+    /// What holds for changes of columns of all tables for which no rule says anything else.
+    pub(super) fn schema(&mut self, field: &Field<RawSchema>) -> Policy {
+        let none = RawSchema::default();
+        let raw = field.set().map_or(&none, |schema| &schema.value);
+        let evolution =
+            self.value("schema.evolution", &raw.evolution, EvolutionWord::On, |word| word.word().to_string());
+        let incompatible = self.value("schema.incompatible", &raw.incompatible, IncompatibleWord::NewColumn, |word| {
+            word.word().to_string()
+        });
+        Policy { evolution: evolution_of(evolution), incompatible: incompatible_of(incompatible) }
+    }
+
+    /// The keys given by hand, and the rules over the job's own `schema`.
+    pub(super) fn tables(
+        &mut self,
+        field: &Field<Vec<At<RawTable>>>,
+        schema: Policy,
+    ) -> (BTreeMap<String, Vec<String>>, TableRules) {
         let (mut keys, mut rules) = (BTreeMap::new(), Vec::new());
         let tables = field.set().map_or(&[][..], |tables| &tables.value);
         for table in tables {
@@ -31,7 +48,7 @@ impl Checker<'_> {
         if tables.is_empty() {
             self.settings.push(Setting::default("tables", "none"));
         }
-        (keys, TableRules::new(rules))
+        (keys, TableRules::new(rules, schema))
     }
 
     fn table_pattern(&mut self, field: &Field<Text>) -> Option<(String, TableFilter)> {
@@ -88,7 +105,16 @@ impl Checker<'_> {
             self.given(&format!("{shown}.change_feed"), switch.value.word());
             switch.value == OnOff::On
         });
-        TableRule { tables, partition_by, cluster_by, merge, change_feed }
+        let schema = raw.schema.set().map(|schema| &schema.value);
+        let evolution = schema.and_then(|schema| schema.evolution.set()).map(|word| {
+            self.given(&format!("{shown}.schema.evolution"), word.value.word());
+            evolution_of(word.value)
+        });
+        let incompatible = schema.and_then(|schema| schema.incompatible.set()).map(|word| {
+            self.given(&format!("{shown}.schema.incompatible"), word.value.word());
+            incompatible_of(word.value)
+        });
+        TableRule { tables, partition_by, cluster_by, merge, change_feed, evolution, incompatible }
     }
 
     fn partitions(&mut self, raw: &RawTable, columns: &[String], shown: &str) -> Vec<PartitionBy> {
@@ -116,5 +142,21 @@ impl Checker<'_> {
             columns.push(name);
         }
         Some(columns)
+    }
+}
+
+fn evolution_of(word: EvolutionWord) -> Evolution {
+    match word {
+        EvolutionWord::On => Evolution::On,
+        EvolutionWord::Compatible => Evolution::Compatible,
+        EvolutionWord::Off => Evolution::Off,
+    }
+}
+
+fn incompatible_of(word: IncompatibleWord) -> WhenIncompatible {
+    match word {
+        IncompatibleWord::NewColumn => WhenIncompatible::NewColumn,
+        IncompatibleWord::String => WhenIncompatible::String,
+        IncompatibleWord::Stop => WhenIncompatible::Stop,
     }
 }

@@ -225,6 +225,8 @@ fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConve
         key: (0..columns.len()).collect(),
         default_charset: None,
         version: 1,
+        since: None,
+        retired: Vec::new(),
     };
     key_converter(&schema).map_err(LakeError::batch(table))
 }

@@ -161,6 +161,7 @@ async fn a_column_with_a_name_of_the_feed_s_is_refused() {
         data_type: DataType::Int32,
         nullable: true,
         source_type,
+        lake: None,
     });
     let error = world.lake.create_table(&schema, &tag(0)).await.err().unwrap();
     assert!(matches!(error, LakeError::Settings { .. }), "{error}");

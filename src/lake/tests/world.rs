@@ -24,7 +24,7 @@ use crate::batch::KeyedChanges;
 use crate::change::{ChangeBatch, Operation, SourcePosition, TableId, TransactionSpan};
 use crate::config::{DatePart, MergeMode, PartitionBy, TableRules, TableSettings};
 use crate::lake::write::Layout;
-use crate::lake::{CommitOutcome, CommitTag, Lake, LakeError, LakeScan, LakeTable};
+use crate::lake::{CommitOutcome, CommitTag, Fills, Lake, LakeError, LakeScan, LakeTable};
 use crate::schema::{Column, TableSchema};
 
 /// The key columns of a table; a key is made from a small number.
@@ -367,14 +367,21 @@ impl World {
     /// Adds a column at the end of the source's schema, and evolves the table; rows that are there get `default`.
     pub async fn add_column(&mut self, name: &str, data_type: DataType, default: Option<ArrayRef>) {
         let mut schema = (*self.schema).clone();
-        schema.columns.push(Column { name: name.into(), data_type, nullable: true, source_type: "test".into() });
+        schema.columns.push(Column {
+            name: name.into(),
+            data_type,
+            nullable: true,
+            source_type: "test".into(),
+            lake: None,
+        });
         schema.version += 1;
         let text = default.as_ref().map_or(NULL.into(), |value| array_value_to_string(value, 0).unwrap());
         let defaults: BTreeMap<_, _> = default.into_iter().map(|value| (name.to_string(), value)).collect();
         // A store that fails is asked again.
-        let mut outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+        let fills = Fills { values: defaults, ..Fills::default() };
+        let mut outcome = self.table.evolve(&schema, &fills, &CommitTag::default()).await;
         if outcome.is_err() {
-            outcome = self.table.evolve(&schema, &defaults, &CommitTag::default()).await;
+            outcome = self.table.evolve(&schema, &fills, &CommitTag::default()).await;
         }
         assert!(!matches!(outcome.unwrap(), CommitOutcome::Conflict));
         self.schema = Arc::new(schema);
@@ -395,6 +402,7 @@ fn schema(table: TableId, kind: KeyKind, settings: &TableSettings) -> TableSchem
         data_type,
         nullable: true,
         source_type: "test".into(),
+        lake: None,
     };
     let mut columns: Vec<_> = key_types(kind).into_iter().zip(["id", "id2"]).map(|(t, name)| column(name, t)).collect();
     let key_columns = columns.len();
@@ -406,9 +414,25 @@ fn schema(table: TableId, kind: KeyKind, settings: &TableSettings) -> TableSchem
         columns.insert(0, column("region", DataType::Utf8));
         columns.push(column("at", DataType::Timestamp(TimeUnit::Microsecond, None)));
         let key = (2..2 + key_columns).collect();
-        return TableSchema { table, columns, key, default_charset: None, version: 1 };
+        return TableSchema {
+            table,
+            columns,
+            key,
+            default_charset: None,
+            version: 1,
+            since: None,
+            retired: Vec::new(),
+        };
     }
-    TableSchema { table, columns, key: (1..=key_columns).collect(), default_charset: None, version: 1 }
+    TableSchema {
+        table,
+        columns,
+        key: (1..=key_columns).collect(),
+        default_charset: None,
+        version: 1,
+        since: None,
+        retired: Vec::new(),
+    }
 }
 
 fn key_types(kind: KeyKind) -> Vec<DataType> {

@@ -31,6 +31,7 @@ fn schema() -> Arc<TableSchema> {
         data_type,
         nullable,
         source_type: "any".to_string(),
+        lake: None,
     };
     Arc::new(TableSchema {
         table: TableId::new("shop", "orders"),
@@ -38,6 +39,8 @@ fn schema() -> Arc<TableSchema> {
         key: vec![0],
         default_charset: None,
         version: 1,
+        since: None,
+        retired: Vec::new(),
     })
 }
 

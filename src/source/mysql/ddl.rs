@@ -11,15 +11,17 @@ pub(in crate::source::mysql) use data_type::charset_of_collation;
 use token::{Cursor, Token};
 
 use crate::change::TableId;
-use crate::schema::TableSchema;
+use crate::schema::{Column, ColumnChange, TableSchema};
 use crate::source::mysql::column_type::{ColumnType, LeftOut};
 
 mod alter;
 mod column;
+mod columns;
 mod create;
 mod data_type;
 mod default;
 mod dml;
+mod retype;
 mod token;
 
 #[cfg(test)]
@@ -48,6 +50,8 @@ pub struct SqlMode {
     pub no_backslash_escapes: bool,
     /// REAL is FLOAT.
     pub real_as_float: bool,
+    /// A value that does not fit is refused (STRICT_TRANS_TABLES or STRICT_ALL_TABLES).
+    pub strict: bool,
 }
 
 impl SqlMode {
@@ -57,6 +61,7 @@ impl SqlMode {
             ansi_quotes: bits & (1 << 2) != 0,
             no_backslash_escapes: bits & (1 << 20) != 0,
             real_as_float: bits & 1 != 0,
+            strict: bits & (1 << 21 | 1 << 22) != 0,
         }
     }
 }
@@ -69,10 +74,21 @@ pub enum Effect {
     CreateTable(TableSchema),
     /// A new table (or one that is remade) that cannot be captured from the statement alone.
     CreateTableUnreadable { table: TableId, reason: String },
-    /// Columns were added and nothing else changed. `schema` is the whole new one, its version counted up. `defaults`
-    /// has the new columns' names and what old rows hold in them: text that Arrow casts to the column's type (a
-    /// TIME in microseconds, a BIT as a number), `None` for null.
-    AddColumns { table: TableId, schema: TableSchema, defaults: Vec<(String, Option<String>)> },
+    /// The columns of a table, or what is known of them, changed. `schema` is the whole new one, its version counted up, and
+    /// `changes` says of each of its columns where it comes from. `defaults` has the added columns' names and what old rows
+    /// hold in them: text that Arrow casts to the column's type (a TIME in microseconds, a BIT as a number), `None` for null.
+    /// `primary_key` has the columns of a new primary key, none where it was dropped; the schema's key is the old one.
+    Alter {
+        table: TableId,
+        schema: TableSchema,
+        changes: Vec<ColumnChange>,
+        defaults: Vec<(String, Option<String>)>,
+        primary_key: Option<Vec<String>>,
+    },
+    /// The table has another name from here on.
+    Rename { from: TableId, to: TableId },
+    /// The table is gone.
+    DropTable(TableId),
     /// All rows are gone, the table stays.
     Truncate(TableId),
     /// Any other change of the table, in words for its owner.
@@ -98,6 +114,16 @@ pub fn effects(statement: &str, context: &Context<'_>) -> Vec<Effect> {
             reason: format!("a statement could not be read: {error}"),
         }],
     }
+}
+
+/// How the values of a column may have been changed by another definition of it; `None` if all are as they were.
+pub fn altered(old: &Column, new: &Column, strict: bool) -> Option<String> {
+    retype::altered(old, new, strict)
+}
+
+/// The same columns without what the lake has made of them: those of another table.
+pub fn columns_of_source(columns: &[Column]) -> Vec<Column> {
+    columns.iter().map(|column| Column { lake: None, ..column.clone() }).collect()
 }
 
 /// What a row gets whose insert leaves a column out, by the catalogue's text of its default: on MariaDB as SQL writes it, on
@@ -165,7 +191,11 @@ fn statement_effects(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<
 
 fn alter(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
     cursor.next();
-    while cursor.skip_any(&["online", "offline", "ignore"]) {}
+    let mut ignores = false;
+    while cursor.sees(&["ignore"]) || cursor.sees(&["online"]) || cursor.sees(&["offline"]) {
+        ignores |= cursor.sees(&["ignore"]);
+        cursor.skip_one();
+    }
     if cursor.skip_any(&["database", "schema"]) {
         // The name may be left out.
         let options =
@@ -184,7 +214,7 @@ fn alter(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
         cursor.next();
     }
     cursor.skip(&["nowait"]);
-    alter::alter_table(cursor, table, context)
+    alter::alter_table(cursor, table, ignores, context)
 }
 
 fn drop(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
@@ -200,7 +230,7 @@ fn drop(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
     let mut effects = Vec::new();
     while let Some(mut item) = cursor.item() {
         let Some(table) = context.table(&mut item) else { return context.unparsed(Vec::new()) };
-        effects.push(Effect::Other { table, what: "it was dropped".to_string() });
+        effects.push(Effect::DropTable(table));
     }
     effects
 }
@@ -220,8 +250,7 @@ fn rename(cursor: &mut Cursor<'_, '_>, context: &Context<'_>) -> Vec<Effect> {
         item.skip(&["nowait"]);
         item.skip(&["to"]);
         let (Some(from), Some(to)) = (from, context.table(&mut item)) else { return context.unparsed(Vec::new()) };
-        effects.push(Effect::Other { table: from.clone(), what: format!("it was renamed to {to}") });
-        effects.push(Effect::Other { table: to, what: format!("{from} was renamed to its name") });
+        effects.push(Effect::Rename { from, to });
     }
     effects
 }

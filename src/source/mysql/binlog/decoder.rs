@@ -77,6 +77,8 @@ pub struct Decoder {
     pub(super) held_rows: usize,
     pub(super) ready: VecDeque<SourceEvent>,
     pub(super) database_charsets: HashMap<String, String>,
+    /// The statement that is being followed.
+    pub(super) statement_read: Option<String>,
     pub(super) payload: Option<Payload>,
     pub(super) prepared: Prepared,
     /// The events stand in files: what a relay log holds of its master's rotations means nothing for them.
@@ -106,11 +108,17 @@ impl Decoder {
             held_rows: 0,
             ready: VecDeque::new(),
             database_charsets: HashMap::new(),
+            statement_read: None,
             payload: None,
             prepared: Prepared::default(),
             in_files: false,
             failed: None,
         }
+    }
+
+    /// The default character sets of databases, by their names in lower case, where the log's beginning does not tell them.
+    pub(crate) fn know_charsets(&mut self, charsets: HashMap<String, String>) {
+        self.database_charsets = charsets;
     }
 
     /// Reads one event: header, body and, where the log has one, checksum. Events that are ready should be taken

@@ -11,13 +11,23 @@ use super::table_map::TableMap;
 use super::xa::Kept;
 use crate::change::{ChangeBatch, ResumePoint, TableId};
 use crate::schema::TableSchema;
-use crate::source::{Boundary, SchemaChange, SourceEvent, TableStopped};
+use crate::source::{Arrival, Boundary, Ending, SchemaChange, SourceEvent, TableStopped};
 
 /// Hands out rows of the open transaction; those of an XA transaction are kept.
 fn give(ready: &mut VecDeque<SourceEvent>, xa: &mut Option<Kept>, batch: ChangeBatch) {
     match xa {
         Some(kept) => kept.push(batch),
         None => ready.push_back(SourceEvent::Rows(batch)),
+    }
+}
+
+/// Characters of a statement that a message shows.
+const STATEMENT_CHARS_MAX: usize = 500;
+
+fn shortened(statement: String) -> String {
+    match statement.char_indices().nth(STATEMENT_CHARS_MAX) {
+        Some((end, _)) => format!("{} ...", statement.get(..end).unwrap_or_default()),
+        None => statement,
     }
 }
 
@@ -137,7 +147,14 @@ impl Decoder {
             None => match derive::schema(map, self.given_key(&map.table), self.flavor()) {
                 Ok(schema) => {
                     let schema = Arc::new(schema);
-                    self.announce(&schema, None, Vec::new())?;
+                    self.announce(SchemaChange {
+                        schema: Arc::clone(&schema),
+                        position: self.here.position(),
+                        arrival: Arrival::Met,
+                        changes: Vec::new(),
+                        statement: None,
+                        defaults: Vec::new(),
+                    })?;
                     schema
                 }
                 Err(reason) => return Ok(Err(reason)),
@@ -145,7 +162,7 @@ impl Decoder {
         };
         let builders = match derive::builders(map, &schema) {
             Ok(builders) => builders,
-            Err(reason) => return Ok(Err(reason)),
+            Err(reason) => return Ok(Err(self.with_statement(&map.table, reason))),
         };
         let fits = self.tables.buffer(index).is_some_and(|buffer| buffer.fits(&map.columns));
         if !fits {
@@ -162,21 +179,23 @@ impl Decoder {
         self.keys.get(&table.to_string()).map(Vec::as_slice)
     }
 
+    /// `reason` with the statement after which the log's own description of the table should be another one.
+    fn with_statement(&self, table: &TableId, reason: String) -> String {
+        match self.tables.find(table).and_then(|table| table.last_statement.as_ref()) {
+            Some(statement) => format!("{reason}. The last statement that changed its columns was: {statement}"),
+            None => reason,
+        }
+    }
+
     /// Gives a table a schema and says so.
-    pub(super) fn announce(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        statement: Option<&str>,
-        defaults: Vec<(String, String)>,
-    ) -> Result<(), Failure> {
-        let change = SchemaChange {
-            schema: Arc::clone(schema),
-            position: self.here.position(),
-            statement: statement.map(str::to_string),
-            defaults,
-        };
+    pub(super) fn announce(&mut self, change: SchemaChange) -> Result<(), Failure> {
+        let (schema, statement) = (Arc::clone(&change.schema), change.statement.clone());
         self.hand_out(vec![SourceEvent::Schema(change)])?;
-        self.tables.set_schema(schema);
+        self.tables.set_schema(&schema);
+        let index = self.tables.index(&schema.table);
+        if let Some(table) = self.tables.get(index) {
+            table.last_statement = statement.map(shortened);
+        }
         Ok(())
     }
 
@@ -189,15 +208,24 @@ impl Decoder {
     /// Takes a table out: its rows of the open transaction are dropped. Where some of those have been handed out, whoever
     /// reads goes back to the last boundary.
     pub(super) fn stop_index(&mut self, index: usize, reason: String) -> Result<(), Failure> {
+        self.end_index(index, reason, Ending::Fault)
+    }
+
+    /// The same with how it ended. The name of a table that is gone is free for another one.
+    pub(super) fn end_index(&mut self, index: usize, reason: String, ending: Ending) -> Result<(), Failure> {
         let position = self.here.position();
         let Some(table) = self.tables.get(index) else { return Ok(()) };
         if let Some(buffer) = &mut table.buffer {
             buffer.roll_back();
         }
-        let stopped = TableStopped { table: table.id.clone(), position, reason };
+        let (table, statement) = (table.id.clone(), self.statement_read.clone());
+        let stopped = TableStopped { table, position, reason, ending, statement };
         self.hand_out(vec![SourceEvent::TableStopped(stopped)])?;
         self.transaction.touched.retain(|touched| *touched != index);
-        self.tables.stop(index);
+        match ending {
+            Ending::Gone => self.tables.forget(index),
+            Ending::Fault | Ending::Replaced => self.tables.stop(index),
+        }
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod inflate;
 mod payload;
 mod previous_gtids;
 mod reader;
+mod renames;
 mod rows;
 mod statement;
 mod table_map;

@@ -19,6 +19,8 @@ pub struct Table {
     /// Taken out: its changes are left out.
     pub stopped: bool,
     pub buffer: Option<RowBuffer>,
+    /// The last statement that changed its columns, for messages.
+    pub last_statement: Option<String>,
     losses: Losses,
 }
 
@@ -75,7 +77,14 @@ impl Tables {
         }
         let index = self.list.len();
         let losses = Losses::default();
-        self.list.push(Table { id: id.clone(), schema: None, stopped: false, buffer: None, losses });
+        self.list.push(Table {
+            id: id.clone(),
+            schema: None,
+            stopped: false,
+            buffer: None,
+            last_statement: None,
+            losses,
+        });
         self.by_name.insert(id.clone(), index);
         index
     }
@@ -115,6 +124,24 @@ impl Tables {
         if let Some(table) = self.list.get_mut(index) {
             table.stopped = true;
         }
+    }
+
+    /// The table is no more; one of its name is a new one.
+    pub fn forget(&mut self, index: usize) {
+        self.forget_buffer(index);
+        if let Some(table) = self.list.get_mut(index) {
+            (table.schema, table.stopped, table.last_statement) = (None, false, None);
+        }
+    }
+
+    /// Whether the table is a helper of an online schema change of a captured one, see [`TableFilter::shadowed`].
+    pub fn is_shadow(&self, id: &TableId) -> bool {
+        self.filter.shadowed(id).is_some()
+    }
+
+    /// Whether the helper `shadow` is one of `table`'s.
+    pub fn is_shadow_of(&self, shadow: &TableId, table: &TableId) -> bool {
+        self.filter.shadowed(shadow).as_ref() == Some(table)
     }
 
     /// Puts a new buffer in place of the old one, whose rows must have been handed out.

@@ -1,31 +1,52 @@
-//! ALTER TABLE: columns that are added, what changes no column, and all else.
+//! ALTER TABLE: its clauses. What they make of the table's columns is in [`super::columns`].
 
-use std::sync::Arc;
-
-use super::column::{self, ColumnDefinition, Generated, Place};
+use super::column::{self, ColumnDefinition};
+use super::columns::Alteration;
 use super::create::{default_charset, is_constraint, primary_key};
+use super::data_type;
 use super::default::{self, Default};
 use super::token::Cursor;
 use super::{Context, Effect};
 use crate::change::TableId;
-use crate::schema::{Column, TableSchema};
-use crate::source::mysql::column_type::{ColumnType, split_left_out};
 
 /// What one clause does.
-enum Change {
+pub(super) enum Change {
     /// Nothing to columns or rows.
     Nothing,
     Add(ColumnDefinition),
     /// MODIFY or CHANGE of the column of this name.
-    Redefine(String, ColumnDefinition),
+    Redefine {
+        old: String,
+        if_exists: bool,
+        definition: ColumnDefinition,
+    },
+    DropColumn(String),
+    /// RENAME COLUMN.
+    RenameColumn {
+        from: String,
+        to: String,
+        if_exists: bool,
+    },
     /// ALTER COLUMN SET DEFAULT or DROP DEFAULT.
     Default(String, Default),
+    /// CONVERT TO CHARACTER SET; `None` for the database's default.
+    Convert(Option<String>),
+    /// The columns of its new primary key; none where it is dropped.
+    PrimaryKey(Vec<String>),
+    RenameTable(TableId),
+    /// A unique key was added.
+    Unique,
     /// A change to report, and another table that it touches.
     Other(String, Option<TableId>),
 }
 
-/// Reads the clauses behind the table's name.
-pub(super) fn alter_table(cursor: &mut Cursor<'_, '_>, table: TableId, context: &Context<'_>) -> Vec<Effect> {
+/// Reads the clauses behind the table's name. `ignores` rows that a new unique key would refuse, as ALTER IGNORE does.
+pub(super) fn alter_table(
+    cursor: &mut Cursor<'_, '_>,
+    table: TableId,
+    ignores: bool,
+    context: &Context<'_>,
+) -> Vec<Effect> {
     let mut changes = Vec::new();
     let mut charset = None;
     while let Some(mut item) = cursor.item() {
@@ -39,8 +60,7 @@ pub(super) fn alter_table(cursor: &mut Cursor<'_, '_>, table: TableId, context: 
         }
     }
     let known = (context.known)(&table);
-    let alteration = Alteration { table, known, charset, context };
-    alteration.effects(changes)
+    Alteration { table, known, charset, ignores, context }.effects(changes)
 }
 
 /// Reads one clause; ADD (a ..., b ...) gives several changes.
@@ -51,15 +71,16 @@ fn read_clause(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<C
     }
     if item.skip(&["modify"]) {
         item.skip(&["column"]);
-        item.skip(&["if", "exists"]);
+        let if_exists = item.skip(&["if", "exists"]);
         let definition = column::read(item, context.dialect())?;
-        return Ok(vec![Change::Redefine(definition.name.clone(), definition)]);
+        return Ok(vec![Change::Redefine { old: definition.name.clone(), if_exists, definition }]);
     }
     if item.skip(&["change"]) {
         item.skip(&["column"]);
-        item.skip(&["if", "exists"]);
+        let if_exists = item.skip(&["if", "exists"]);
         let old = item.name().ok_or("a column without a name")?;
-        return Ok(vec![Change::Redefine(old, column::read(item, context.dialect())?)]);
+        let definition = column::read(item, context.dialect())?;
+        return Ok(vec![Change::Redefine { old, if_exists, definition }]);
     }
     if item.skip(&["drop"]) {
         return Ok(vec![read_drop(item)]);
@@ -72,7 +93,7 @@ fn read_clause(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<C
     }
     if item.skip(&["convert"]) {
         if item.skip(&["to"]) {
-            return other("the character set of its columns was converted");
+            return Ok(vec![Change::Convert(convert_charset(item))]);
         }
         let table = behind_table(item, context);
         return Ok(vec![Change::Other("rows moved between it and a partition".to_string(), table)]);
@@ -98,9 +119,18 @@ fn behind_table(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Option<Tabl
     context.table(item)
 }
 
+/// What follows CONVERT TO; `None` for CHARACTER SET DEFAULT, the table's own.
+fn convert_charset(item: &mut Cursor<'_, '_>) -> Option<String> {
+    let named = default_charset(item)?;
+    (named != "default").then(|| data_type::charset_name(&named))
+}
+
 fn read_add(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<Change>, String> {
-    if primary_key(&mut item.clone()).is_some() {
-        return Ok(vec![Change::Other("a primary key was added".to_string(), None)]);
+    if let Some(names) = primary_key(&mut item.clone()) {
+        return Ok(vec![Change::PrimaryKey(names)]);
+    }
+    if item.sees(&["unique"]) {
+        return Ok(vec![Change::Unique]);
     }
     if item.sees(&["system", "versioning"]) || item.sees(&["period", "for", "system_time"]) {
         return Ok(vec![Change::Other("it became system-versioned".to_string(), None)]);
@@ -115,8 +145,8 @@ fn read_add(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Result<Vec<Chan
     };
     let mut added = Vec::new();
     while let Some(mut definition) = definitions.item() {
-        if primary_key(&mut definition.clone()).is_some() {
-            added.push(Change::Other("a primary key was added".to_string(), None));
+        if let Some(names) = primary_key(&mut definition.clone()) {
+            added.push(Change::PrimaryKey(names));
         } else if !is_constraint(&definition) {
             added.push(Change::Add(column::read(&mut definition, context.dialect())?));
         }
@@ -141,7 +171,7 @@ fn read_default(item: &mut Cursor<'_, '_>) -> Option<Change> {
 fn read_drop(item: &mut Cursor<'_, '_>) -> Change {
     const KEEPS_COLUMNS: [&str; 5] = ["index", "key", "foreign", "constraint", "check"];
     if item.sees(&["primary"]) {
-        return Change::Other("its primary key was dropped".to_string(), None);
+        return Change::PrimaryKey(Vec::new());
     }
     if item.sees(&["partition"]) {
         return Change::Other("a partition was dropped with its rows".to_string(), None);
@@ -154,7 +184,7 @@ fn read_drop(item: &mut Cursor<'_, '_>) -> Change {
     }
     item.skip(&["column"]);
     item.skip(&["if", "exists"]);
-    Change::Other(format!("column {} was dropped", item.name().unwrap_or_default()), None)
+    item.name().map_or(Change::Nothing, Change::DropColumn)
 }
 
 fn read_rename(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Change {
@@ -162,167 +192,17 @@ fn read_rename(item: &mut Cursor<'_, '_>, context: &Context<'_>) -> Change {
         return Change::Nothing;
     }
     if item.skip(&["column"]) {
-        item.skip(&["if", "exists"]);
-        return Change::Other(format!("column {} was renamed", item.name().unwrap_or_default()), None);
+        let if_exists = item.skip(&["if", "exists"]);
+        let from = item.name();
+        item.skip(&["to"]);
+        return match (from, item.name()) {
+            (Some(from), Some(to)) => Change::RenameColumn { from, to, if_exists },
+            _ => Change::Other("a column was renamed".to_string(), None),
+        };
     }
     let _ = item.skip_any(&["to", "as"]) || item.skip_symbol('=');
     match context.table(item) {
-        Some(table) => Change::Other(format!("it was renamed to {table}"), Some(table)),
+        Some(table) => Change::RenameTable(table),
         None => Change::Other("it was renamed".to_string(), None),
-    }
-}
-
-struct Alteration<'c> {
-    table: TableId,
-    known: Option<Arc<TableSchema>>,
-    /// A default character set that the statement itself gives.
-    charset: Option<String>,
-    context: &'c Context<'c>,
-}
-
-impl Alteration<'_> {
-    fn effects(self, changes: Vec<Change>) -> Vec<Effect> {
-        let Some(known) = &self.known else { return self.of_unknown_table(changes) };
-        let mut schema = TableSchema::clone(known);
-        let mut defaults = Vec::new();
-        let mut others = Vec::new();
-        let mut touched = Vec::new();
-        for change in changes {
-            let refused = match change {
-                Change::Nothing => Ok(()),
-                Change::Add(column) => self.add(&column, &mut schema, &mut defaults),
-                Change::Redefine(old, column) => self.redefine(&old, &column, &mut schema),
-                Change::Default(name, default) => {
-                    self.set_default(&name, &default, &mut schema);
-                    Ok(())
-                }
-                Change::Other(what, table) => {
-                    touched.extend(table);
-                    Err(what)
-                }
-            };
-            others.extend(refused.err());
-        }
-        if !others.is_empty() {
-            return self.others(&others, touched);
-        }
-        // Columns that are added later take it.
-        if let Some(charset) = &self.charset {
-            schema.default_charset = Some(charset.clone());
-        }
-        if defaults.is_empty() && schema == **known {
-            return Vec::new();
-        }
-        schema.version += 1;
-        vec![Effect::AddColumns { table: self.table, schema, defaults }]
-    }
-
-    fn others(&self, whats: &[String], touched: Vec<TableId>) -> Vec<Effect> {
-        let first = Effect::Other { table: self.table.clone(), what: whats.join("; ") };
-        let what = format!("an ALTER TABLE of {} changed it too", self.table);
-        let touched = touched.into_iter().map(|table| Effect::Other { table, what: what.clone() });
-        [first].into_iter().chain(touched).collect()
-    }
-
-    /// Without its columns no change can be told from none.
-    fn of_unknown_table(&self, changes: Vec<Change>) -> Vec<Effect> {
-        let mut touched = Vec::new();
-        let mut whats = Vec::new();
-        for change in changes {
-            match change {
-                Change::Nothing | Change::Default(..) => {}
-                Change::Add(column) => whats.push(format!("column {} was added", column.name)),
-                Change::Redefine(old, _) => whats.push(format!("column {old} was redefined")),
-                Change::Other(what, table) => {
-                    touched.extend(table);
-                    whats.push(what);
-                }
-            }
-        }
-        if whats.is_empty() { Vec::new() } else { self.others(&whats, touched) }
-    }
-
-    /// The default character set of the table: of this statement, else the one it has; where that is
-    /// not known, of all its text columns, else the database's.
-    fn table_charset(&self) -> String {
-        if let Some(charset) = &self.charset {
-            return charset.clone();
-        }
-        if let Some(charset) = self.known.as_ref().and_then(|known| known.default_charset.as_ref()) {
-            return charset.clone();
-        }
-        let columns = self.known.iter().flat_map(|known| &known.columns);
-        let types = columns.filter_map(|column| column.source_type.parse::<ColumnType>().ok());
-        let mut charsets: Vec<String> = types.filter_map(|made| made.charset().map(str::to_string)).collect();
-        charsets.dedup();
-        match (charsets.pop(), charsets.is_empty()) {
-            (Some(only), true) => only,
-            _ => self.context.charset_of_database(&self.table.database),
-        }
-    }
-
-    fn add(
-        &self,
-        definition: &ColumnDefinition,
-        schema: &mut TableSchema,
-        defaults: &mut Vec<(String, Option<String>)>,
-    ) -> Result<(), String> {
-        let name = &definition.name;
-        if schema.column_index(name).is_some() {
-            // ADD COLUMN IF NOT EXISTS, or the log is read again: the source would have refused anything else.
-            return Ok(());
-        }
-        if definition.primary_key || definition.auto_increment {
-            return Err(format!("column {name} was added as a key or with numbers for old rows"));
-        }
-        if definition.generated != Generated::No {
-            return Err(format!("column {name} was added, which the server computes"));
-        }
-        let column_type = definition.data_type.resolve(&self.table_charset());
-        let value = default::of_old_rows(definition, &column_type)?;
-        let at = place(definition, schema).ok_or_else(|| format!("column {name} was added after an unknown one"))?;
-        let left_out = default::left_out(definition, &column_type, self.context.mariadb);
-        schema.columns.insert(at, column_type.column_left_out(name, definition.nullable, &left_out));
-        for index in schema.key.iter_mut().filter(|index| **index >= at) {
-            *index += 1;
-        }
-        defaults.push((name.clone(), value));
-        Ok(())
-    }
-
-    /// Nothing but another default, if name, type and place stay.
-    fn redefine(&self, old: &str, definition: &ColumnDefinition, schema: &mut TableSchema) -> Result<(), String> {
-        let changed = || format!("column {old} was redefined");
-        let column: &mut Column =
-            schema.columns.iter_mut().find(|column| column.name.eq_ignore_ascii_case(old)).ok_or_else(changed)?;
-        let column_type = definition.data_type.resolve(&self.table_charset());
-        let same = column.name == definition.name
-            && split_left_out(&column.source_type).0 == column_type.to_string()
-            && definition.place.is_none()
-            && definition.generated == Generated::No;
-        if same {
-            let left_out = default::left_out(definition, &column_type, self.context.mariadb);
-            column.source_type = format!("{column_type}{}", left_out.suffix());
-            Ok(())
-        } else {
-            Err(changed())
-        }
-    }
-
-    /// A default that cannot be read makes it unknown; so does one of a type that cannot.
-    fn set_default(&self, name: &str, default: &Default, schema: &mut TableSchema) {
-        let Some(index) = schema.column_index(name) else { return };
-        let column = &mut schema.columns[index];
-        let plain = split_left_out(&column.source_type).0.to_string();
-        let left_out = plain.parse::<ColumnType>().map(|kind| default::of_default(default, column.nullable, &kind));
-        column.source_type = plain + &left_out.map(|left_out| left_out.suffix()).unwrap_or_default();
-    }
-}
-
-fn place(definition: &ColumnDefinition, schema: &TableSchema) -> Option<usize> {
-    match &definition.place {
-        None => Some(schema.columns.len()),
-        Some(Place::First) => Some(0),
-        Some(Place::After(name)) => schema.column_index(name).map(|index| index + 1),
     }
 }

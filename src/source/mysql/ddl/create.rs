@@ -55,8 +55,7 @@ fn create_table(cursor: &mut Cursor<'_, '_>, replaces: bool, context: &Context<'
         Ok(schema) => Effect::CreateTable(schema),
         Err(reason) => Effect::CreateTableUnreadable { table: table.clone(), reason },
     };
-    let what = "it was dropped and made anew (CREATE OR REPLACE TABLE)".to_string();
-    let dropped = (replaces && known.is_some()).then_some(Effect::Other { table, what });
+    let dropped = (replaces && known.is_some()).then_some(Effect::DropTable(table));
     dropped.into_iter().chain([made]).collect()
 }
 
@@ -107,7 +106,10 @@ fn like(cursor: &mut Cursor<'_, '_>, table: &TableId, context: &Context<'_>) -> 
     let model = context.table(cursor).ok_or("the table that it is made like could not be read")?;
     let known = (context.known)(&model);
     let known = known.ok_or_else(|| format!("it was made like {model}, whose columns are not known"))?;
-    Ok(TableSchema { table: table.clone(), version: 1, ..TableSchema::clone(&known) })
+    // What the lake has of the model is not the new table's.
+    let columns = super::columns_of_source(&known.columns);
+    let (since, retired) = (None, Vec::new());
+    Ok(TableSchema { table: table.clone(), columns, version: 1, since, retired, ..TableSchema::clone(&known) })
 }
 
 /// The columns of a PRIMARY KEY clause; the lengths of prefixes are left out, for a key of prefixes is one of whole
@@ -166,6 +168,8 @@ fn build(
         key: Vec::new(),
         default_charset: Some(charset.to_string()),
         version: 1,
+        since: None,
+        retired: Vec::new(),
     };
     let index = |name: &String| schema.column_index(name).ok_or_else(|| format!("its primary key names {name}"));
     schema.key = key.iter().map(index).collect::<Result<_, _>>()?;

@@ -90,6 +90,33 @@ fn text_type(size: TextSize, charset: String) -> ColumnType {
     }
 }
 
+/// A type under CONVERT TO CHARACTER SET: one of text that is counted in bytes grows, so that it holds as many characters in the
+/// new set as in the old one; none ever shrinks.
+pub(super) fn converted(column_type: ColumnType, charset: &str) -> ColumnType {
+    let widest =
+        |name: &str| Charset::by_name(name).map_or(4, |charset| u64::from(charset.max_bytes_per_char()).max(1));
+    match column_type {
+        // Bytes are not converted.
+        binary if binary.charset() == Some("binary") => binary,
+        ColumnType::Enum { members, .. } => ColumnType::Enum { members, charset: charset.to_string() },
+        ColumnType::Set { members, .. } => ColumnType::Set { members, charset: charset.to_string() },
+        ColumnType::Text { kind, charset: old } => {
+            let bytes = match kind {
+                TextKind::TinyText => 0xFF,
+                TextKind::Text => 0xFFFF,
+                TextKind::MediumText => 0xFF_FFFF,
+                TextKind::LongText => 0xFFFF_FFFF,
+                TextKind::Char(length) => return text_type(TextSize::Char(length), charset.to_string()),
+                TextKind::VarChar(length) => return text_type(TextSize::VarChar(length), charset.to_string()),
+            };
+            let (from, to) = (widest(&old), widest(charset));
+            let kind = if to > from { text_kind(bytes * to / from) } else { kind };
+            text_type(TextSize::Kind(kind), charset.to_string())
+        }
+        other => other,
+    }
+}
+
 fn text_kind(bytes: u64) -> TextKind {
     match bytes {
         0..=0xFF => TextKind::TinyText,

@@ -30,7 +30,12 @@ fn short(statement: &str, mariadb: bool) -> String {
     let lines = effects(statement, &context(&known, mariadb)).into_iter().map(|effect| match effect {
         Effect::CreateTable(schema) => format!("create {}", schema.table),
         Effect::CreateTableUnreadable { table, reason } => format!("unreadable {table}: {reason}"),
-        Effect::AddColumns { table, schema, defaults } => format!("add {table} v{} {defaults:?}", schema.version),
+        Effect::Alter { table, schema, changes, defaults, primary_key } => {
+            let key = primary_key.map(|columns| format!(" key {columns:?}")).unwrap_or_default();
+            format!("{}{key}", altered_columns(&table, &schema, &changes, &defaults))
+        }
+        Effect::Rename { from, to } => format!("rename {from} {to}"),
+        Effect::DropTable(table) => format!("drop {table}"),
         Effect::Truncate(table) => format!("truncate {table}"),
         Effect::Other { table, what } => format!("other {table}: {what}"),
         Effect::Dml { table } => format!("dml {table}"),
@@ -40,6 +45,33 @@ fn short(statement: &str, mariadb: bool) -> String {
     });
     lines.collect::<Vec<_>>().join(" | ")
 }
+
+/// The columns of an altered table: `a` for one that stays as it is, `new` for an added one, `b=a int` for another one that has
+/// the values of `a`, with `!` where those may have been changed.
+fn altered_columns(
+    table: &TableId,
+    schema: &TableSchema,
+    changes: &[ColumnChange],
+    defaults: &[(String, Option<String>)],
+) -> String {
+    let column = |(column, change): (&Column, &ColumnChange)| {
+        let plain = split_left_out(&column.source_type).0;
+        let mark = if change.altered.is_some() { "!" } else { "" };
+        match &change.from {
+            None => "new".to_string(),
+            Some(from) if *from == column.name && mark.is_empty() && OLD.contains(&plain) => from.clone(),
+            Some(from) => format!("{}={from} {plain}{mark}", column.name),
+        }
+    };
+    let columns: Vec<String> = schema.columns.iter().zip(changes).map(column).collect();
+    match columns.join(" ").replace(" new", "").strip_prefix("id a b") {
+        Some("") => format!("add {table} v{} {defaults:?}", schema.version),
+        _ => format!("alter {table} {}", columns.join(" ")),
+    }
+}
+
+/// The types that the columns have before.
+const OLD: [&str; 2] = ["int", "varchar(3) character set latin1"];
 
 fn check(statement: &str, expected: &str) {
     assert_eq!(short(statement, true), expected, "MariaDB: {statement}");
@@ -60,7 +92,7 @@ fn a_new_text_column_takes_the_default_of_its_table_not_that_of_other_columns() 
     let schema = Arc::new(schema);
     let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&schema));
     let grown = effects("alter table t add b varchar(9)", &context(&known, true));
-    let Some(Effect::AddColumns { schema, .. }) = grown.first() else { panic!("nothing added: {grown:?}") };
+    let Some(Effect::Alter { schema, .. }) = grown.first() else { panic!("nothing added: {grown:?}") };
     assert_eq!(schema.columns[2].source_type, "varchar(9) character set utf8mb4 default null");
 }
 
@@ -106,30 +138,16 @@ fn what_changes_no_column_and_no_row_has_no_effect() {
 
 #[test]
 fn other_changes_of_a_table_are_told_in_words() {
-    check("drop table if exists `t`, other.`x``y`", "other shop.t: it was dropped | other other.x`y: it was dropped");
-    check(
-        "rename table t to u",
-        "other shop.t: it was renamed to shop.u | other shop.u: shop.t was renamed to its name",
-    );
-    check("alter table t drop a", "other shop.t: column a was dropped");
-    check("alter table t drop column a, add c int", "other shop.t: column a was dropped");
-    check("alter table t rename column a to c", "other shop.t: column a was renamed");
-    check(
-        "alter table t rename to x.y",
-        "other shop.t: it was renamed to x.y | other x.y: an ALTER TABLE of shop.t changed it too",
-    );
-    check("alter table t modify a varchar(4)", "other shop.t: column a was redefined");
-    check("alter table t modify a varchar(3) charset utf8mb4", "other shop.t: column a was redefined");
-    check("alter table t modify a varchar(3) first", "other shop.t: column a was redefined");
-    check("alter table t change a c varchar(3)", "other shop.t: column a was redefined");
-    check(
-        "alter table t drop primary key, add primary key (b)",
-        "other shop.t: its primary key was dropped; a primary key was added",
-    );
-    check(
-        "alter table t convert to character set utf8mb4",
-        "other shop.t: the character set of its columns was converted",
-    );
+    check("drop table if exists `t`, other.`x``y`", "drop shop.t | drop other.x`y");
+    check("rename table t to u, u to `v w`", "rename shop.t shop.u | rename shop.u shop.v w");
+    check("alter table t rename to x.y", "rename shop.t x.y");
+    check("alter table t rename as y, add c int", "add shop.t v2 [(\"c\", None)] | rename shop.t shop.y");
+    check("alter table u rename to y", "rename shop.u shop.y");
+    check("alter table t drop primary key, add primary key (b)", r#"add shop.t v2 [] key ["b"]"#);
+    check("alter table t drop primary key", "add shop.t v2 [] key []");
+    check("alter table t drop column id", "other shop.t: column id of its key was dropped");
+    check("alter ignore table t add unique (b)", "other shop.t: rows with equal keys may be gone");
+    check("alter table t modify nowhere int", "other shop.t: column nowhere, which is not known, was redefined");
     check("alter table t drop partition p", "other shop.t: a partition was dropped with its rows");
     check("alter table t truncate partition p", "other shop.t: a partition was emptied");
     check(
@@ -152,6 +170,29 @@ fn other_changes_of_a_table_are_told_in_words() {
     check("TRUNCATE TABLE other . t", "truncate other.t");
     check("alter database character set = utf8mb4", "charset shop utf8mb4");
     check("create database if not exists x default charset utf8", "charset x utf8mb3");
+}
+
+#[test]
+fn columns_change_their_names_places_and_types() {
+    let (a, wide) = ("varchar(3) character set latin1", "varchar(3) character set utf8mb4");
+    check("alter table t drop a", "alter shop.t id b");
+    check("alter table t drop if exists nowhere", "");
+    check("alter table t drop column a, add c int", "alter shop.t id b new");
+    check("alter table t rename column a to c", &format!("alter shop.t id c=a {a} b"));
+    check("alter table t rename column a to b, rename column b to a", &format!("alter shop.t id b=a {a} a=b int"));
+    check("alter table t change a c varchar(3)", &format!("alter shop.t id c=a {a} b"));
+    check("alter table t modify a varchar(4)", "alter shop.t id a=a varchar(4) character set latin1 b");
+    check("alter table t modify a varchar(2)", "alter shop.t id a=a varchar(2) character set latin1! b");
+    check("alter table t modify a varchar(3) charset utf8mb4", &format!("alter shop.t id a=a {wide} b"));
+    check("alter table t convert to character set utf8mb4", &format!("alter shop.t id a=a {wide} b"));
+    check("alter table t modify a varchar(3) first", "alter shop.t a id b");
+    check("alter table t modify a varchar(3) after b, add c int after id", "alter shop.t id new b a");
+    check("alter table t add c int first, add d int after c, drop b", "alter shop.t new new id a");
+    check("alter table t drop a, add a int", "alter shop.t id b new");
+    check("alter table t add a int, drop a", "alter shop.t id b new");
+    check("alter table t modify b bigint, change a x text", "alter shop.t id x=a text character set latin1 b=b bigint");
+    check("alter table t modify b varchar(10)", "alter shop.t id a b=b varchar(10) character set latin1!");
+    check("alter table t modify id bigint", "alter shop.t id=id bigint a b");
 }
 
 #[test]
@@ -204,7 +245,7 @@ fn check_defaults(statement: &str, mariadb: bool, expected: &[&str]) {
     let known = Arc::new(schema.clone());
     let known = |id: &TableId| (*id == table("t")).then(|| Arc::clone(&known));
     let schema = match effects(statement, &context(&known, mariadb)).pop() {
-        Some(Effect::AddColumns { schema, .. }) => schema,
+        Some(Effect::Alter { schema, .. }) => schema,
         _ => schema,
     };
     let found: Vec<&str> = schema.columns[1..].iter().map(|column| column.source_type.as_str()).collect();
@@ -231,8 +272,7 @@ fn what_rows_get_that_leave_a_column_out_is_kept_with_its_type() {
 #[test]
 fn a_table_replaced_is_dropped_first() {
     let statement = "create or replace table t (id int primary key)";
-    let dropped = "other shop.t: it was dropped and made anew (CREATE OR REPLACE TABLE)";
-    check(statement, &format!("{dropped} | create shop.t"));
+    check(statement, "drop shop.t | create shop.t");
 }
 
 #[test]

@@ -70,6 +70,14 @@ pub(super) async fn tables(
     Ok(tables)
 }
 
+/// The default character set of each database as it is now, by its name in lower case: a new table that names none has it, and
+/// the log does not always say which it is.
+pub(super) async fn database_charsets(session: &mut Session) -> Result<HashMap<String, String>, SourceError> {
+    let query = "SELECT schema_name, default_character_set_name FROM information_schema.schemata";
+    let rows = session.rows(query).await?;
+    Ok(rows.into_iter().map(|mut row| (text(&mut row, 0).to_lowercase(), text(&mut row, 1))).collect())
+}
+
 /// Names every database where the patterns do: on MariaDB each table of the others would be opened for
 /// nothing.
 fn databases_condition(filter: &TableFilter) -> String {
@@ -191,6 +199,8 @@ fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>, mariadb: 
         key: Vec::new(),
         default_charset: found.charset.clone(),
         version: 1,
+        since: None,
+        retired: Vec::new(),
     };
     schema.key = match given {
         Some(names) => given_key(&schema, names)?,

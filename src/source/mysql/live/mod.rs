@@ -224,7 +224,8 @@ impl Source for MysqlSource {
         let mut session = self.open().await?;
         requirements::require(&mut session).await?;
         let by_gtid = self.by_gtid(&mut session, from).await?;
-        let decoder = Decoder::new(DecoderOptions {
+        let charsets = catalogue::database_charsets(&mut session).await?;
+        let mut decoder = Decoder::new(DecoderOptions {
             filter: self.config.tables.clone(),
             schemas,
             skip,
@@ -233,6 +234,7 @@ impl Source for MysqlSource {
             chunk_bytes: CHUNK_BYTES,
             chunk_rows: self.chunk_rows,
         });
+        decoder.know_charsets(charsets);
         Ok(Box::new(
             stream::open(session, self.config.server_id, from, by_gtid, decoder, self.given_out.clone()).await?,
         ))

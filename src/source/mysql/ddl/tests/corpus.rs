@@ -63,12 +63,17 @@ impl Made {
                 Effect::CreateTable(schema) => {
                     self.tables.insert(schema.table.clone(), Arc::new(schema));
                 }
-                Effect::AddColumns { table, schema, defaults } => {
+                Effect::Alter { table, schema, defaults, .. } => {
                     self.tables.insert(table, Arc::new(schema));
                     self.defaults.extend(defaults);
                 }
                 Effect::Dml { .. } => {}
-                Effect::Other { what, .. } if what.contains("dropped") || what.contains("renamed") => {}
+                Effect::DropTable(table) => _ = self.tables.remove(&table),
+                Effect::Rename { from, to } => {
+                    if let Some(schema) = self.tables.remove(&from) {
+                        self.tables.insert(to, schema);
+                    }
+                }
                 other => panic!("{statement}: {other:?}"),
             }
         }

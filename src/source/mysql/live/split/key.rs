@@ -208,6 +208,8 @@ mod tests {
             key: (0..columns.len()).collect(),
             default_charset: None,
             version: 1,
+            since: None,
+            retired: Vec::new(),
         };
         Key::of(&schema, &types)
     }

@@ -413,7 +413,7 @@ fn root() -> &'static Path {
 #[test]
 fn every_job_file_in_the_repository_loads() {
     let environment = |_: &str| Some("x".to_string());
-    for name in ["shop", "s3", "demo", "demo-warehouse"] {
+    for name in ["shop", "s3", "demo", "demo-warehouse", "dynamodb"] {
         let path = root().join(format!("jobs/{name}.yaml"));
         let text = std::fs::read_to_string(&path).unwrap();
         if let Err(problems) = parse(&text, &path, &root().join("jobs"), &environment) {
@@ -422,7 +422,7 @@ fn every_job_file_in_the_repository_loads() {
     }
     let files = std::fs::read_dir(root().join("jobs")).unwrap();
     let names = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml"));
-    assert_eq!(names.count(), 4, "name every file of jobs/ above");
+    assert_eq!(names.count(), 5, "name every file of jobs/ above");
 }
 
 #[test]

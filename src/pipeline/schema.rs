@@ -6,7 +6,7 @@ use super::PipelineError;
 use super::apply;
 use super::session::{Session, Step};
 use crate::change::{SourcePosition, TableId};
-use crate::config::{SnapshotMode, SourceConfig};
+use crate::config::SnapshotMode;
 use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, StopRecord, Work};
 use crate::schema::TableSchema;
 use crate::source::{DiscoveredTable, SchemaChange};
@@ -207,21 +207,14 @@ impl Session<'_> {
     }
 
     fn loads_rows(&self) -> bool {
-        match &self.job.source {
-            SourceConfig::Mysql(mysql) => mysql.snapshot.mode == SnapshotMode::Initial,
-            SourceConfig::BinlogFiles(_) => false,
-        }
+        self.job.source.snapshot().is_some_and(|snapshot| snapshot.mode == SnapshotMode::Initial)
     }
 
     fn source_has_catalogue(&self) -> bool {
-        matches!(self.job.source, SourceConfig::Mysql(_))
+        self.job.source.snapshot().is_some()
     }
 
     fn patterns(&self) -> String {
-        let filter = match &self.job.source {
-            SourceConfig::Mysql(mysql) => &mysql.tables,
-            SourceConfig::BinlogFiles(files) => &files.tables,
-        };
-        filter.patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
+        self.job.source.tables().patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
     }
 }

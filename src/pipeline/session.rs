@@ -13,7 +13,7 @@ use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
 use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
-use crate::config::{Job, SourceConfig, TableFilter};
+use crate::config::Job;
 use crate::failpoint;
 use crate::lake::{
     CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, LoadState, Points, SplitRecord, Work,
@@ -281,11 +281,7 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn selects(&self, table: &TableId) -> bool {
-        let filter: &TableFilter = match &self.job.source {
-            SourceConfig::Mysql(mysql) => &mysql.tables,
-            SourceConfig::BinlogFiles(files) => &files.tables,
-        };
-        filter.matches(table)
+        self.job.source.tables().matches(table)
     }
 
     /// Notes the reader's position in the ledger, if it is ahead of it.

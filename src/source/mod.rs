@@ -11,6 +11,7 @@ use crate::schema::TableSchema;
 
 pub use crate::change::Boundary;
 
+pub mod dynamodb;
 pub mod mysql;
 
 /// What a stream of changes yields, in log order.
@@ -174,6 +175,19 @@ pub trait Source: Send + Sync {
         schemas: HashMap<TableId, Arc<TableSchema>>,
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
+
+    /// The changes of a batch that ended at `upto`, again: all that [`Self::stream`] gave between the two, and nothing else up to a
+    /// boundary at `upto`; what comes after it, if anything does, the caller leaves out by its position. A source whose log is one sequence
+    /// need not be told the end.
+    async fn stream_again(
+        &self,
+        from: &ResumePoint,
+        _upto: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError> {
+        self.stream(from, schemas, skip).await
+    }
 
     /// Whether rows can be chosen by `condition`, SQL or whatever the source's own language is.
     ///

@@ -7,6 +7,7 @@ mod bad_input;
 mod cli;
 mod crash;
 mod demo;
+mod dynamodb;
 mod harness;
 mod harness_tests;
 mod live_source;

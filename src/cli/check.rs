@@ -137,7 +137,8 @@ async fn of_dynamodb(job: &Job, config: &DynamodbConfig) -> Result<Vec<Finding>,
     let lake = super::open_lake(job).map_err(|error| Failure::Lake(error.into()))?;
     let standing = pipeline::standing(job, &lake).await.map_err(Failure::Lake)?;
     let source = dynamodb::DynamoSource::new(config.clone());
-    let found = source.check(standing.as_ref().map(|standing| &standing.position)).await.map_err(Failure::Source)?;
+    let standing = standing.as_ref().map(|standing| (&standing.identity, &standing.position));
+    let found = source.check(standing).await.map_err(Failure::Source)?;
     Ok(found.into_iter().map(Finding::from).collect())
 }
 

@@ -38,7 +38,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use requirements::{Finding, policy};
+pub use requirements::{Finding, policy, time_left};
 
 use catalogue::TableInfo;
 use client::Client;
@@ -67,15 +67,20 @@ impl DynamoSource {
         Self { config, client, shared: Arc::default(), tables: Mutex::default() }
     }
 
-    /// Everything about the tables that stands in the way, or will soon: `at` is where the job stands.
+    /// Everything about the tables that stands in the way, or will soon: `standing` is whose streams the job reads, and how far
+    /// it has read them.
     ///
     /// # Errors
     /// Only if the service cannot be asked.
-    pub async fn check(&self, at: Option<&ResumePoint>) -> Result<Vec<Finding>, SourceError> {
+    pub async fn check(&self, standing: Option<(&SourceIdentity, &ResumePoint)>) -> Result<Vec<Finding>, SourceError> {
         let tables = catalogue::tables(&self.client, &self.config).await?;
         let mut findings = requirements::of_tables(&tables, &self.config.tables);
-        if let Some(at) = at {
+        let (Some((known, at)), Some(first)) = (standing, tables.first()) else { return Ok(findings) };
+        let found = owner(first);
+        if found == *known {
             findings.extend(requirements::of_position(&Progress::of(at)?, at, &tables));
+        } else {
+            findings.push(requirements::other_account(known, &found));
         }
         Ok(findings)
     }
@@ -150,6 +155,11 @@ impl DynamoSource {
     }
 }
 
+/// Account and region, from the ARN of one of their tables.
+fn owner(table: &TableInfo) -> SourceIdentity {
+    SourceIdentity(table.table_arn.split(":table/").next().unwrap_or_default().to_string())
+}
+
 /// How one table's stream is read: `known` is how far it has been, `end` up to where it is to be read again, `now` the stream
 /// that is switched on; `None` for a table that is not there.
 fn plan(
@@ -199,7 +209,7 @@ fn unreadable(error: ArrowError) -> SourceError {
 
 #[async_trait]
 impl Source for DynamoSource {
-    /// Account and region, from the ARN of a table.
+    /// Account and region.
     async fn identity(&self) -> Result<SourceIdentity, SourceError> {
         let tables = self.refresh().await?;
         let Some(first) = tables.first() else {
@@ -211,8 +221,7 @@ impl Source for DynamoSource {
             );
             return Err(SourceError::new(SourceErrorKind::Misconfigured, message));
         };
-        let owner = first.table_arn.split(":table/").next().unwrap_or(&first.table_arn);
-        Ok(SourceIdentity(owner.to_string()))
+        Ok(owner(first))
     }
 
     /// Streams are read from when their tables join.

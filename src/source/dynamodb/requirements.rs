@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::catalogue::{DATABASE, TableInfo};
 use super::progress::Progress;
 use super::stream::{RETENTION, wall_ms};
-use crate::change::ResumePoint;
+use crate::change::{ResumePoint, SourceIdentity};
 use crate::config::TableFilter;
 
 /// With less time left than this, a job should be run now.
@@ -45,6 +45,16 @@ pub(super) fn of_tables(tables: &[TableInfo], filter: &TableFilter) -> Vec<Findi
     problems.collect()
 }
 
+/// Of the account: that it is the one that was read.
+pub(super) fn other_account(known: &SourceIdentity, found: &SourceIdentity) -> Finding {
+    Finding {
+        is_warning: false,
+        subject: "account and region".into(),
+        found: format!("{found}, but the job has read {known}"),
+        wanted: "the credentials and source.region of before, or another name and lake for a new job".into(),
+    }
+}
+
 /// Of the position: that the streams still hold what comes after it, and for how long.
 pub(super) fn of_position(progress: &Progress, at: &ResumePoint, tables: &[TableInfo]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -59,8 +69,7 @@ pub(super) fn of_position(progress: &Progress, at: &ResumePoint, tables: &[Table
             });
         }
     }
-    let age = Duration::from_millis(wall_ms().saturating_sub(at.position.order.0));
-    let left = RETENTION.saturating_sub(age);
+    let left = time_left(at);
     if left < LEFT_MIN && !progress.0.is_empty() {
         findings.push(Finding {
             is_warning: !left.is_zero(),
@@ -74,6 +83,11 @@ pub(super) fn of_position(progress: &Progress, at: &ResumePoint, tables: &[Table
         });
     }
     findings
+}
+
+/// For how long streams still hold all that comes after this point.
+pub fn time_left(at: &ResumePoint) -> Duration {
+    RETENTION.saturating_sub(Duration::from_millis(wall_ms().saturating_sub(at.position.order.0)))
 }
 
 fn hours(time: Duration) -> f64 {

@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::attribute::Item;
+use super::record::RecordsAnswer;
 use super::rows::RowsBuilder;
 use super::shape::{EXTRA, Inference, Shape, covers, union};
 use crate::change::{ChangeBatch, Operation, TableId};
@@ -122,6 +123,34 @@ fn random_item(random: &mut StdRng, id: usize, names: &[&str]) -> String {
     }
     let members: Vec<String> = attributes.iter().map(|(name, value)| format!("{name:?}: {value}")).collect();
     format!("{{{}}}", members.join(", "))
+}
+
+#[test]
+fn bytes_from_outside_are_refused_or_read_and_never_a_panic() {
+    let record = r#"{"eventName": "INSERT", "dynamodb": {"ApproximateCreationDateTime": 1.5E9, "SequenceNumber": "12",
+        "Keys": {"id": {"S": "a"}}, "NewImage": {"id": {"S": "a"}, "n": {"N": "-1.5E-7"}, "b": {"B": "AA=="}, "l": {"L": [{"NS": ["1"]}]}}}}"#;
+    let answer = format!(r#"{{"Records": [{record}], "NextShardIterator": "i"}}"#).into_bytes();
+    let pieces = ["\"", "{", "}", "[", "9", "E9999999999", "-", ".", "\\u0000", "\\", ":", "é", "null", "1e400", "=="];
+    for seed in 0..20_000 {
+        let (mut random, mut bytes) = (StdRng::seed_from_u64(seed), answer.clone());
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..bytes.len());
+            match random.random_range(0..3) {
+                0 => bytes[at] = random.random(),
+                1 => drop(bytes.remove(at)),
+                _ => drop(bytes.splice(at..at, pieces[random.random_range(0..pieces.len())].bytes())),
+            }
+        }
+        let Ok(answer) = serde_json::from_slice::<RecordsAnswer<'_>>(&bytes) else { continue };
+        let items = || answer.records.iter().filter_map(|record| record.dynamodb.new_image.as_ref());
+        let mut inference = Inference::new(&key_schema());
+        items().for_each(|item| inference.see(item));
+        let schema = inference.grown().unwrap_or_else(key_schema);
+        let mut rows = RowsBuilder::new(&Arc::new(schema)).unwrap();
+        answer.records.iter().for_each(|record| rows.push_delete(&record.dynamodb.keys));
+        items().for_each(|item| rows.push(Operation::Insert, item));
+        rows.finish().unwrap();
+    }
 }
 
 /// A value as the text that DynamoDB's own value has.

@@ -27,6 +27,14 @@ const HIDDEN_MAX: u32 = 2;
 /// An answer: the status and the body.
 type Answer = (u16, Value);
 
+/// What happens to an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Put,
+    Delete,
+    Expiry,
+}
+
 struct Shard {
     id: String,
     parent: Option<String>,
@@ -127,6 +135,11 @@ impl Scripted {
         });
     }
 
+    /// The service deletes an item because it has expired.
+    pub fn expire(&self, name: &str, item: &Value) {
+        self.with(|model| model.change(name, item, Event::Expiry));
+    }
+
     /// How many shards a table's stream has had.
     pub fn shards(&self, name: &str) -> usize {
         self.with(|model| model.tables[name].shards.len())
@@ -172,8 +185,8 @@ impl Model {
                 Some(table) => (200, json!({ "Table": table.description })),
                 None => refusal("ResourceNotFoundException"),
             },
-            "PutItem" => self.change(text(body, "TableName"), &body["Item"], true),
-            "DeleteItem" => self.change(text(body, "TableName"), &body["Key"], false),
+            "PutItem" => self.change(text(body, "TableName"), &body["Item"], Event::Put),
+            "DeleteItem" => self.change(text(body, "TableName"), &body["Key"], Event::Delete),
             "Scan" => self.scan(body),
             "DescribeStream" => self.describe_stream(body),
             "GetShardIterator" => self.iterator(body),
@@ -194,7 +207,8 @@ impl Model {
         (200, json!({}))
     }
 
-    fn change(&mut self, name: &str, item: &Value, is_put: bool) -> Answer {
+    fn change(&mut self, name: &str, item: &Value, event: Event) -> Answer {
+        let is_put = event == Event::Put;
         let table = self.tables.get_mut(name).unwrap();
         let key: Value = table.key.iter().map(|name| (name.clone(), item[name].clone())).collect();
         let before = if is_put {
@@ -202,7 +216,7 @@ impl Model {
         } else {
             table.items.remove(&key.to_string())
         };
-        let event = match (before.is_some(), is_put) {
+        let event_name = match (before.is_some(), is_put) {
             (false, false) => return (200, json!({})),
             (true, false) => "REMOVE",
             (false, true) => "INSERT",
@@ -219,7 +233,11 @@ impl Model {
         let hash = hash(&key);
         let is_its = |shard: &&mut Shard| !shard.is_closed && (shard.hashes.0..shard.hashes.1).contains(&hash);
         let shard = table.shards.iter_mut().find(is_its).unwrap();
-        shard.records.push((number, json!({ "eventName": event, "dynamodb": change })));
+        let mut record = json!({ "eventName": event_name, "dynamodb": change });
+        if event == Event::Expiry {
+            record["userIdentity"] = json!({ "Type": "Service", "PrincipalId": "dynamodb.amazonaws.com" });
+        }
+        shard.records.push((number, record));
         (200, json!({}))
     }
 
@@ -229,8 +247,8 @@ impl Model {
         let after = body.get("ExclusiveStartKey").map(|key| key.to_string());
         let limit = body["Limit"].as_u64().map_or(PAGE_ITEMS, |limit| PAGE_ITEMS.min(limit as usize));
         let mut rest = table.items.iter().filter(|(key, _)| {
-            let key: Value = serde_json::from_str(key).unwrap();
-            hash(&key) % total == segment && after.as_ref().is_none_or(|after| key.to_string() > *after)
+            let hash = hash(&serde_json::from_str(key).unwrap());
+            hash % total == segment && after.as_ref().is_none_or(|after| *key > after)
         });
         let page: Vec<_> = rest.by_ref().take(limit).collect();
         let mut answer = json!({

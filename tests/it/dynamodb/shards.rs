@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use super::job;
+use serde_json::json;
+
+use super::api::Table;
 use super::scripted::Scripted;
 use super::workload::Workload;
+use super::{job, job_with};
 use crate::harness::{SMALL_BATCHES, TempJob};
 use crate::oracle::seed;
 
@@ -61,4 +64,65 @@ async fn a_table_with_another_stream_is_taken_out_and_can_be_loaded_again() {
     job.verb(&["check"]).expect_code(0);
     job.verb(&["run", "--resnapshot", "dynamodb.orders"]).expect_code(0);
     workload.assert_lake_equals(&job.lake()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_items_are_told_from_deleted_ones() {
+    let server = Scripted::start(seed(64)).await;
+    let table = Table::new("sessions", &[("id", "S")]);
+    server.api.create(&table).await;
+    let item = |id: u32| json!({ "id": { "S": id.to_string() } });
+    for id in 0..10 {
+        server.api.put(&table, &item(id)).await;
+    }
+    let keeps = job_with(&server.api, "sessions", "  expired: keep\n", "");
+    let deletes = job_with(&server.api, "sessions", "", "");
+    keeps.run().expect_code(0);
+    deletes.run().expect_code(0);
+    server.expire("sessions", &item(3));
+    server.api.delete(&table, &item(4)).await;
+    for (job, rows) in [(keeps, 9), (deletes, 8)] {
+        job.run().expect_code(0);
+        let content = job.lake().content("dynamodb", "sessions", &table.key_names(), None).await;
+        assert_eq!(content.rows.len(), rows);
+        assert!(!content.rows.contains_key(&["4".to_string()][..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_are_gone_before_they_were_read_take_their_table_out() {
+    let (server, mut workload, job) = scripted(65).await;
+    workload.run(80).await;
+    job.run().expect_code(0);
+    job.verb(&["check"]).expect_code(0);
+    put_back_the_position(&job, Duration::from_secs(25 * 3600));
+    let outcome = job.verb(&["check"]);
+    assert!(outcome.stdout.contains("0.0 h are left"), "{outcome:#?}");
+    workload.run(40).await;
+    server.forget();
+    let before = workload.versions(&job.lake());
+    job.run().expect_code(3).expect_stderr(&["dynamodb.orders", "any more", "--resnapshot dynamodb.orders"]);
+    assert_eq!(workload.versions(&job.lake()), before, "something was applied after a gap");
+    job.verb(&["run", "--resnapshot", "dynamodb.orders", "--resnapshot", "dynamodb.users.v2"]).expect_code(0);
+    workload.assert_lake_equals(&job.lake()).await;
+}
+
+/// Makes the job's position that much older than it is, as if it had not run since.
+fn put_back_the_position(job: &TempJob, by: Duration) {
+    let by_ms = u64::try_from(by.as_millis()).unwrap();
+    let ledger = job.lake_folder().join(format!("_alluvium/{}/ledger", job.name()));
+    for entry in std::fs::read_dir(ledger).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut parts = text.split("\"order\":[");
+        let mut older = parts.next().unwrap().to_string();
+        for part in parts {
+            let (number, rest) = part.split_once(',').unwrap();
+            let time: u64 = number.parse().unwrap();
+            older += &format!("\"order\":[{},{rest}", time.saturating_sub(by_ms));
+        }
+        // The time since which records count is older too.
+        let since = |text: &str| text.replace("\\\"since_ms\\\":1", "\\\"since_ms\\\":-1");
+        std::fs::write(&path, since(&older)).unwrap();
+    }
 }

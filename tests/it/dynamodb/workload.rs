@@ -81,6 +81,12 @@ impl Workload {
         }
     }
 
+    /// The newest version of each table.
+    pub fn versions(&self, lake: &LakeReader) -> Vec<Option<u64>> {
+        let newest = |table: &Table| lake.commits("dynamodb", &table.name).last().map(|commit| commit.version);
+        self.tables.iter().map(newest).collect()
+    }
+
     /// # Panics
     /// When a table in the lake is not what a scan of the source gives, item by item.
     pub async fn assert_lake_equals(&self, lake: &LakeReader) {

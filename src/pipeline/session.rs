@@ -536,6 +536,7 @@ impl<'a> Session<'a> {
             tables: tables.collect(),
             maintained: self.tally.maintained.values().filter(|report| report.is_worth_telling()).cloned().collect(),
             stages: self.tally.stages,
+            usage: self.environment.source.usage(),
             position: Some(self.position().position.text.clone()),
             source_commit_time_us: self.state.newest.commit_time_us,
         }

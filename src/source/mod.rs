@@ -106,6 +106,19 @@ pub struct Split {
     pub losses: Losses,
 }
 
+/// What a source that is paid by the request was asked, since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Usage {
+    /// Sent, those included that were sent again.
+    pub requests: u64,
+    /// Sent again, for the source was busy or did not answer.
+    pub sent_again: u64,
+    /// Answered requests for records of its log.
+    pub log_reads: u64,
+    /// Read units that first loads used, rounded up.
+    pub read_units: u64,
+}
+
 /// How an error of a source is to be met. Decided where the error is made, used in one place: the retry
 /// and exit-code rules of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +200,11 @@ pub trait Source: Send + Sync {
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError> {
         self.stream(from, schemas, skip).await
+    }
+
+    /// What it was asked so far; `None` for a source where nobody counts.
+    fn usage(&self) -> Option<Usage> {
+        None
     }
 
     /// Whether rows can be chosen by `condition`, SQL or whatever the source's own language is.

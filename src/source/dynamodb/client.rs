@@ -1,6 +1,7 @@
 //! DynamoDB's API (JSON 1.0 over HTTPS): six read-only operations, signed, with back-off. Answers are handed on as the bytes that
 //! came, so that items are decoded straight from them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
@@ -13,7 +14,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::config::DynamodbConfig;
-use crate::source::{SourceError, SourceErrorKind};
+use crate::source::{SourceError, SourceErrorKind, Usage};
 
 /// Longest wait for an answer, and for a connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -122,11 +123,28 @@ pub(super) struct Client {
     http: OnceCell<reqwest::Client>,
     session: OnceCell<Session>,
     credentials: Mutex<Option<Credentials>>,
+    counts: Counts,
+}
+
+/// What was asked so far.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: AtomicU64,
+    sent_again: AtomicU64,
+    log_reads: AtomicU64,
+    /// In thousandths: small items use half a unit.
+    read_units_milli: AtomicU64,
 }
 
 impl Client {
     pub fn new(config: DynamodbConfig) -> Self {
-        Self { config, http: OnceCell::new(), session: OnceCell::new(), credentials: Mutex::default() }
+        Self {
+            config,
+            http: OnceCell::new(),
+            session: OnceCell::new(),
+            credentials: Mutex::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// The region that requests go to.
@@ -148,6 +166,22 @@ impl Client {
         self.http.get_or_try_init(build).await.map_err(|error: reqwest::Error| failed(error))
     }
 
+    pub fn usage(&self) -> Usage {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Usage {
+            requests: read(&self.counts.requests),
+            sent_again: read(&self.counts.sent_again),
+            log_reads: read(&self.counts.log_reads),
+            read_units: read(&self.counts.read_units_milli).div_ceil(1000),
+        }
+    }
+
+    /// An answer has used so many read units.
+    pub fn note_read_units(&self, units: f64) {
+        // Whatever a server says: out of range becomes the end of the range.
+        self.counts.read_units_milli.fetch_add((units * 1e3).round() as u64, Ordering::Relaxed);
+    }
+
     /// Sends a request until it succeeds, or is refused for good.
     ///
     /// # Errors
@@ -158,11 +192,17 @@ impl Client {
             match self.try_once(operation, body).await? {
                 Err(error) if error.refusal == Refusal::Later && tries < TRIES_MAX => {
                     tracing::debug!(operation = operation.name(), %error, "asking again");
+                    self.counts.sent_again.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(jittered(pause)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                     tries += 1;
                 }
-                done => return Ok(done),
+                done => {
+                    if done.is_ok() && operation == Operation::GetRecords {
+                        self.counts.log_reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Ok(done);
+                }
             }
         }
     }
@@ -187,6 +227,7 @@ impl Client {
             request = request.header(name.as_str(), value.as_str());
         }
         let refused = |refusal, words| ApiError { refusal, operation: operation.name(), words };
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
         let answer = match request.send().await {
             Ok(answer) => answer,
             Err(error) => return Ok(Err(refused(Refusal::Later, chain(&error)))),

@@ -19,7 +19,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{DynamodbConfig, ReadUnits};
 use crate::schema::TableSchema;
 use crate::source::{
-    ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, Split, SplitKey, SplitLimits,
+    ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, Split, SplitKey, SplitLimits, Usage,
 };
 
 mod attribute;
@@ -262,6 +262,10 @@ impl Source for DynamoSource {
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError> {
         self.open(from, Some(upto), schemas, skip).await
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        Some(self.client.usage())
     }
 
     async fn check_condition(&self, schema: &TableSchema, _condition: &str) -> Result<(), SourceError> {

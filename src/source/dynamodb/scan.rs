@@ -157,7 +157,9 @@ impl Scan<'_> {
                 inference.see(item);
                 rows.push(Change::Read, item);
             }
-            self.budget.spend(page.consumed_capacity.map_or(0.0, |consumed| consumed.capacity_units)).await;
+            let units = page.consumed_capacity.map_or(0.0, |consumed| consumed.capacity_units);
+            self.client.note_read_units(units);
+            self.budget.spend(units).await;
             key = page.last_evaluated_key.map(|key| key.to_string());
             let place = Place { segment, total, key: key.clone() };
             if key.is_none() {

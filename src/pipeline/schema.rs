@@ -96,10 +96,19 @@ impl Session<'_> {
     pub(super) async fn join(&mut self, late: HashSet<TableId>) -> Result<(), PipelineError> {
         let discovered = self.environment.source.tables().await?;
         let wanted = discovered.into_iter().filter(|found| late.contains(&found.table));
-        let ready = wanted.filter_map(|found| found.schema.ok()).collect();
+        let ready =
+            wanted.filter_map(|found| found.schema.ok()).map(|schema| self.with_known_columns(schema)).collect();
         self.add_tables(ready).await?;
         self.options.resnapshot.clear();
         Ok(())
+    }
+
+    /// The schema of a table that joins again may be less than what is known of its rows.
+    fn with_known_columns(&self, schema: TableSchema) -> TableSchema {
+        match self.state.tables.get(&schema.table).and_then(|known| known.schema.as_ref()) {
+            Some(known) => self.environment.source.joined_schema(schema, known),
+            None => schema,
+        }
     }
 
     /// Takes in tables that the source has and the job does not know yet, with their present schema.

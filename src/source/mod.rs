@@ -179,6 +179,12 @@ pub trait Source: Send + Sync {
     /// The tables that the job asks for, as they are now; empty for a source that has no catalogue.
     async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError>;
 
+    /// The schema of a table that joins again, `now` being what the source says of it and `known` its last one. A source that infers
+    /// columns from rows has them all in `known` only.
+    fn joined_schema(&self, now: TableSchema, _known: &TableSchema) -> TableSchema {
+        now
+    }
+
     /// The changes after `from`. `schemas` are the captured tables as they were at `from`; a selected table
     /// that is not among them is announced by a [`SourceEvent::Schema`] before its first row. Tables in `skip` are
     /// left out altogether.

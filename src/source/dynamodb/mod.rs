@@ -245,6 +245,10 @@ impl Source for DynamoSource {
         Ok(found.iter().map(|info| info.discovered(self.config.number_keys)).collect())
     }
 
+    fn joined_schema(&self, now: TableSchema, known: &TableSchema) -> TableSchema {
+        shape::joined(now, known)
+    }
+
     async fn stream(
         &self,
         from: &ResumePoint,

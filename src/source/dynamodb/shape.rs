@@ -199,6 +199,15 @@ fn is_forbidden(c: char) -> bool {
     c.is_control() || " ,;{}()=.`".contains(c)
 }
 
+/// The schema of a table that joins again: its key as it is now, and all columns that were known, unless the key is another one.
+pub(super) fn joined(now: TableSchema, known: &TableSchema) -> TableSchema {
+    let key = |schema: &TableSchema| -> Vec<(String, DataType)> {
+        let columns = schema.key.iter().filter_map(|index| schema.columns.get(*index));
+        columns.map(|column| (column.name.clone(), column.data_type.clone())).collect()
+    };
+    if key(&now) == key(known) { union(&now, known).unwrap_or(now) } else { now }
+}
+
 /// Whether all columns of `narrow` are in `wide`, each with the same type or a wider one, in any order.
 pub(super) fn covers(wide: &TableSchema, narrow: &TableSchema) -> bool {
     narrow.columns.iter().all(|column| {

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use super::attribute::Item;
 use super::record::RecordsAnswer;
 use super::rows::RowsBuilder;
-use super::shape::{EXTRA, Inference, Shape, covers, union};
+use super::shape::{EXTRA, Inference, Shape, covers, joined, union};
 use crate::change::{ChangeBatch, Operation, TableId};
 use crate::schema::TableSchema;
 
@@ -101,6 +101,15 @@ fn deletes_carry_the_key_alone() {
     let batch = rows.finish().unwrap();
     assert_eq!(batch.operations, [Operation::Delete]);
     assert!(batch.rows.column(0).is_valid(0) && batch.rows.column(1).is_null(0));
+}
+
+#[test]
+fn a_table_that_joins_again_keeps_its_columns_unless_it_has_another_key() {
+    let items = vec![r#"{"id": {"S": "1"}, "a": {"N": "1.5"}, "A": {"N": "7"}}"#.to_string()];
+    let known = seen(&key_schema(), &parsed(&items)).unwrap();
+    assert_eq!(columns(&joined(key_schema(), &known)), columns(&known));
+    let other = TableSchema { columns: vec![Shape::Long.column("id")], ..key_schema() };
+    assert_eq!(columns(&joined(other.clone(), &known)), columns(&other));
 }
 
 /// One value of a random type.

@@ -1,6 +1,6 @@
 //! The shards of one table's stream: which there are, which may be read, and how far each has been read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,13 @@ const CHILDREN_WAIT: Duration = Duration::from_secs(30);
 
 /// Empty answers in a row after which a shard counts as read to its end: the service may give an empty one where it has only
 /// not looked far enough.
-const EMPTIES_AT_TIP: u32 = 3;
+const EMPTIES_AT_TIP: usize = 3;
 
-/// Pauses between two requests for a shard: while its end is looked for, and at its end. The service allows five a second.
+/// Pauses between two requests for a shard that gave nothing: while its end is looked for, and after so many, when it is idle. The
+/// service allows five requests a second.
 const PAUSE_LOOKING: Duration = Duration::from_millis(200);
-const PAUSE_AT_TIP: Duration = Duration::from_millis(500);
+const PAUSE_IDLE: Duration = Duration::from_millis(500);
+const EMPTIES_IDLE: u32 = 20;
 
 /// A shard that is being followed.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Shard {
     /// From where the next page is read; `None` where one is to be asked for.
     pub iterator: Option<String>,
     empties: u32,
+    /// When the last of them were asked for, the oldest first.
+    empties_asked_ms: VecDeque<u64>,
     /// Up to this time all of its records have been read, in milliseconds.
     tip_ms: Option<u64>,
     poll_at: Instant,
@@ -46,7 +50,16 @@ pub(super) struct Shard {
 
 impl Shard {
     fn new(progress: ShardProgress) -> Self {
-        Self { progress, parent: None, iterator: None, empties: 0, tip_ms: None, poll_at: Instant::now(), upto: None }
+        Self {
+            progress,
+            parent: None,
+            iterator: None,
+            empties: 0,
+            empties_asked_ms: VecDeque::new(),
+            tip_ms: None,
+            poll_at: Instant::now(),
+            upto: None,
+        }
     }
 
     pub fn is_done(&self) -> bool {
@@ -59,15 +72,21 @@ impl Shard {
             self.progress = ShardProgress::End;
         }
         self.iterator = next_iterator;
-        self.empties = if records == 0 { self.empties.saturating_add(1) } else { 0 };
-        let is_at_tip = self.empties >= EMPTIES_AT_TIP;
-        if is_at_tip {
-            self.tip_ms = Some(asked_ms);
+        if records == 0 {
+            self.empties = self.empties.saturating_add(1);
+            self.empties_asked_ms.push_back(asked_ms);
+        } else {
+            self.empties = 0;
+            self.empties_asked_ms.clear();
         }
-        let pause = match (records, is_at_tip) {
-            (0, true) => PAUSE_AT_TIP,
-            (0, false) => PAUSE_LOOKING,
-            _ => Duration::ZERO,
+        // One of so many in a row tells the truth, but it may be the first: records that came after it may have been kept back.
+        if self.empties_asked_ms.len() >= EMPTIES_AT_TIP {
+            self.tip_ms = self.empties_asked_ms.pop_front();
+        }
+        let pause = match self.empties {
+            0 => Duration::ZERO,
+            1..EMPTIES_IDLE => PAUSE_LOOKING,
+            _ => PAUSE_IDLE,
         };
         self.poll_at = Instant::now() + pause;
     }
@@ -411,8 +430,13 @@ mod tests {
             assert_eq!(page("b", 0, asked_ms), None);
         }
         assert_eq!((page("c", 0, 10), page("c", 1, 11), page("c", 0, 12), page("c", 0, 13)), (None, None, None, None));
-        assert_eq!(page("c", 0, 14), Some(3), "the shard that was read first decides");
-        assert_eq!(page("b", 4, 20), Some(3), "new records take nothing back");
+        assert_eq!(
+            page("c", 0, 14),
+            Some(1),
+            "the shard that was read first decides, and the first of its empty pages"
+        );
+        assert_eq!(page("b", 0, 15), Some(2));
+        assert_eq!(page("b", 4, 20), Some(2), "new records take nothing back");
         stream.look_for_children();
         assert_eq!(stream.tip_ms(), None);
     }

@@ -65,6 +65,7 @@ async fn a_crash_at_any_step_loses_nothing() {
     for step in failpoint::ALL {
         for times in [1, 3] {
             workload.run(50).await;
+            workload.put_attribute(&step.replace('.', "_")).await;
             let armed = format!("{step}:{times}");
             let outcome = job.spawn(&["run"], &[(failpoint::VARIABLE, &armed)]).wait();
             match outcome.status.code() {

@@ -65,6 +65,8 @@ pub struct Model {
     generation: u64,
     /// Of a hundred requests, so many are refused or answered with an empty page.
     trouble_percent: u32,
+    /// Items are changed between the pages of scans.
+    interferes: bool,
 }
 
 /// The server, with a hand on its fate.
@@ -81,6 +83,7 @@ impl Scripted {
             next_number: FIRST_NUMBER,
             generation: 0,
             trouble_percent: 20,
+            interferes: false,
         };
         let model = Arc::new(Mutex::new(model));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -135,6 +138,11 @@ impl Scripted {
         });
     }
 
+    /// From now on items are changed and deleted before and after each page of a scan.
+    pub fn interfere(&self) {
+        self.with(|model| model.interferes = true);
+    }
+
     /// The service deletes an item because it has expired.
     pub fn expire(&self, name: &str, item: &Value) {
         self.with(|model| model.change(name, item, Event::Expiry));
@@ -187,11 +195,33 @@ impl Model {
             },
             "PutItem" => self.change(text(body, "TableName"), &body["Item"], Event::Put),
             "DeleteItem" => self.change(text(body, "TableName"), &body["Key"], Event::Delete),
+            "Scan" if has_trouble && self.interferes => {
+                self.change_some();
+                let answer = self.scan(body);
+                self.change_some();
+                answer
+            }
             "Scan" => self.scan(body),
             "DescribeStream" => self.describe_stream(body),
             "GetShardIterator" => self.iterator(body),
             "GetRecords" => self.records(text(body, "ShardIterator")),
             other => panic!("{other} is not played"),
+        }
+    }
+
+    /// A few random items of each table get another count, or are deleted.
+    fn change_some(&mut self) {
+        for name in self.tables.keys().cloned().collect::<Vec<_>>() {
+            for _ in 0..self.random.random_range(0..4) {
+                let items = &self.tables[&name].items;
+                let Some(mut item) = items.values().nth(self.random.random_range(0..items.len().max(1))).cloned()
+                else {
+                    continue;
+                };
+                item["count"] = json!({ "N": self.random.random_range(1_000..9_000).to_string() });
+                let event = if self.random.random_bool(0.2) { Event::Delete } else { Event::Put };
+                self.change(&name, &item, event);
+            }
         }
     }
 

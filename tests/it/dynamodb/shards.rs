@@ -54,6 +54,21 @@ async fn kills_while_shards_end_and_split_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn items_that_change_between_the_pages_of_a_scan_end_as_they_are() {
+    for default_seed in 66..70 {
+        let (server, mut workload, job) = scripted(default_seed).await;
+        workload.run(250).await;
+        server.interfere();
+        server.live_on();
+        job.run().expect_code(0);
+        workload.assert_lake_equals(&job.lake()).await;
+        server.live_on();
+        job.verb(&["run", "--resnapshot", "dynamodb.orders"]).expect_code(0);
+        workload.assert_lake_equals(&job.lake()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_table_with_another_stream_is_taken_out_and_can_be_loaded_again() {
     let (server, mut workload, job) = scripted(63).await;
     workload.run(80).await;

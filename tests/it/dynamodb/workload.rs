@@ -44,6 +44,15 @@ impl Workload {
         }
     }
 
+    /// Puts an item with an attribute of this name into each table.
+    pub async fn put_attribute(&mut self, name: &str) {
+        for table in self.tables.clone() {
+            let mut item = self.random_key(&table);
+            item.insert(format!("at_{name}"), json!({ "S": "new" }));
+            self.api.put(&table, &Value::Object(item)).await;
+        }
+    }
+
     fn random_key(&mut self, table: &Table) -> Map<String, Value> {
         let random = &mut self.random;
         let value = |kind: &str, random: &mut StdRng| match kind {

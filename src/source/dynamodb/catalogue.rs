@@ -24,6 +24,9 @@ pub(super) struct TableInfo {
     /// Counted about every six hours.
     #[serde(default)]
     pub item_count: u64,
+    /// In the service's own measure, counted as often.
+    #[serde(default)]
+    pub table_size_bytes: u64,
     #[serde(default)]
     stream_specification: Option<StreamSpecification>,
     #[serde(default)]

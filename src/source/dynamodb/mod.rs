@@ -43,7 +43,7 @@ pub use requirements::{Finding, policy, time_left};
 use catalogue::TableInfo;
 use client::Client;
 use progress::{Progress, StreamProgress, position};
-use scan::{Budget, Outcome, Scan};
+use scan::{Budget, Outcome, Scan, Size};
 use shard::TableStream;
 use stream::{DynamoStream, Plan, Shared};
 
@@ -292,7 +292,8 @@ impl Source for DynamoSource {
         rows: usize,
     ) -> Result<Option<SplitKey>, SourceError> {
         let (info, _) = self.info(&schema.table).await?;
-        scan::next_cut(range, rows, info.item_count, self.config.snapshot.readers)
+        let size = Size { items: info.item_count, bytes: info.table_size_bytes };
+        scan::next_cut(range, rows, size, self.config.snapshot.readers)
     }
 
     async fn read_split(

@@ -20,8 +20,12 @@ use crate::change::{ChangeBatch, Operation as Change, SourcePosition};
 use crate::schema::TableSchema;
 use crate::source::{KeyRange, SourceError, SourceErrorKind, SplitKey, SplitLimits};
 
-/// Most segments of a table: each costs a request however small it is. The service allows a million.
-const SEGMENTS_MAX: u64 = 10_000;
+/// Most segments of a table that the service allows.
+const SEGMENTS_MAX: u64 = 1_000_000;
+
+/// What a segment is to hold at most, so that one read brings all of it whatever the memory: a read that is cut short makes those of
+/// the segments behind it useless.
+const SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Longest time that one page waits for its budget: a page of 1 MB takes 256 read units.
 const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -67,19 +71,35 @@ impl Place {
     }
 }
 
-/// Where a split that begins after `range.after` should end: with the next segment. `items` is how many the table has,
-/// about, `readers` how many splits are read at once.
+/// How large a table is, about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// 0 where it is not known: the service counts a few times a day.
+    pub items: u64,
+    pub bytes: u64,
+}
+
+impl Size {
+    /// The segments for splits of so many rows, of which so many are read at once. One where the size is not known: it is read in
+    /// order then, as far as each read comes.
+    fn segments(self, rows: usize, readers: usize) -> u64 {
+        if self.items == 0 {
+            return 1;
+        }
+        let by_rows = self.items.div_ceil(rows.max(1) as u64);
+        by_rows.max(self.bytes.div_ceil(SEGMENT_BYTES)).clamp(readers as u64, SEGMENTS_MAX)
+    }
+}
+
+/// Where a split of about `rows` rows that begins after `range.after` should end: with the next segment.
 pub(super) fn next_cut(
     range: &KeyRange,
     rows: usize,
-    items: u64,
+    size: Size,
     readers: usize,
 ) -> Result<Option<SplitKey>, SourceError> {
     let next = match &range.after {
-        None => {
-            let wanted = items.div_ceil(rows.max(1) as u64).max(readers as u64);
-            Place::end_of(0, wanted.clamp(1, SEGMENTS_MAX))
-        }
+        None => Place::end_of(0, size.segments(rows, readers)),
         Some(after) => {
             let after = Place::parse(after)?;
             let segment = if after.key.is_some() { after.segment } else { after.segment + 1 };
@@ -240,7 +260,7 @@ mod tests {
     fn cuts_go_from_segment_to_segment_and_none_is_left_out() {
         let cut = |after: Option<SplitKey>, items| {
             let range = KeyRange { after, ..KeyRange::default() };
-            next_cut(&range, 100, items, 3).unwrap()
+            next_cut(&range, 100, Size { items, bytes: 9 << 20 }, 3).unwrap()
         };
         assert_eq!(cut(None, 1_000), key("0/10"));
         assert_eq!(cut(None, 10), key("0/3"), "each reader has one");
@@ -250,8 +270,11 @@ mod tests {
         assert_eq!(cut(key("3/10 {\"id\":{\"S\":\"a b\"}}"), 0), key("3/10"), "first the rest of the segment");
         assert_eq!(cut(key("9/10 {}"), 0), None);
         for wrong in ["", "a/b", "3", "10/10", "1/0"] {
-            assert!(next_cut(&KeyRange { after: key(wrong), ..KeyRange::default() }, 1, 1, 1).is_err(), "{wrong}");
+            let range = KeyRange { after: key(wrong), ..KeyRange::default() };
+            assert!(next_cut(&range, 1, Size { items: 1, bytes: 1 }, 1).is_err(), "{wrong}");
         }
+        assert_eq!(cut(None, 0), None, "a table whose size is not known is read in order");
+        assert_eq!(Size { items: 10, bytes: 400 << 20 }.segments(100, 3), 100, "large items make small splits");
     }
 
     #[test]

@@ -141,11 +141,13 @@ impl Drop for DynamoStream {
 #[async_trait]
 impl ChangeStream for DynamoStream {
     async fn next(&mut self) -> Result<Option<SourceEvent>, SourceError> {
-        let event = self.events.recv().await.transpose()?;
-        if let Some(SourceEvent::Boundary(boundary)) = &event {
+        // A stream goes on for ever, and one that is read again ends with the boundary that its reader stops at.
+        let broken_off = || SourceError::new(SourceErrorKind::Unavailable, "reading of DynamoDB's streams broke off");
+        let event = self.events.recv().await.ok_or_else(broken_off)??;
+        if let SourceEvent::Boundary(boundary) = &event {
             self.shared.give_out(&boundary.resume.position);
         }
-        Ok(event)
+        Ok(Some(event))
     }
 
     fn losses(&self) -> Vec<(TableId, Losses)> {

@@ -190,7 +190,11 @@ impl Model {
             "ListTables" => (200, json!({ "TableNames": self.tables.keys().collect::<Vec<_>>() })),
             "CreateTable" => self.create(body),
             "DescribeTable" => match self.tables.get(text(body, "TableName")) {
-                Some(table) => (200, json!({ "Table": table.description })),
+                Some(table) => {
+                    let mut description = table.description.clone();
+                    description["ItemCount"] = json!(table.items.len());
+                    (200, json!({ "Table": description }))
+                }
                 None => refusal("ResourceNotFoundException"),
             },
             "PutItem" => self.change(text(body, "TableName"), &body["Item"], Event::Put),

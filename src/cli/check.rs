@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::output::{print, print_json};
-use super::text::{Align, table};
+use super::text::{Align, duration, table};
 use super::{Exit, Global};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{DynamodbConfig, Job, Problems, Setting, SourceConfig};
@@ -95,7 +95,7 @@ pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
         }
         SourceConfig::Dynamodb(config) if !args.offline => super::block_on(async {
             match of_dynamodb(&job, config).await {
-                Ok(found) => say_with_policy(global, &job.name, config, &found),
+                Ok((found, held_for)) => say_of_dynamodb(global, &job.name, config, &found, held_for),
                 Err(failure) => failure.report(global),
             }
         }),
@@ -132,22 +132,39 @@ async fn position(job: &Job, source: &live::MysqlSource) -> Result<Vec<live::Fin
     found.map_err(Failure::Source)
 }
 
-/// What stands in the way of following tables of DynamoDB, and of going on from where the job stands.
-async fn of_dynamodb(job: &Job, config: &DynamodbConfig) -> Result<Vec<Finding>, Failure> {
+/// What stands in the way of following tables of DynamoDB, and of going on from where the job stands; and for how long that can be
+/// gone on from, for a job that has run before.
+async fn of_dynamodb(job: &Job, config: &DynamodbConfig) -> Result<(Vec<Finding>, Option<Duration>), Failure> {
     let lake = super::open_lake(job).map_err(|error| Failure::Lake(error.into()))?;
     let standing = pipeline::standing(job, &lake).await.map_err(Failure::Lake)?;
     let source = dynamodb::DynamoSource::new(config.clone());
     let standing = standing.as_ref().map(|standing| (&standing.identity, &standing.position));
     let found = source.check(standing).await.map_err(Failure::Source)?;
-    Ok(found.into_iter().map(Finding::from).collect())
+    let held_for = standing.map(|(_, position)| dynamodb::time_left(position));
+    Ok((found.into_iter().map(Finding::from).collect(), held_for))
 }
 
-fn say_with_policy(global: &Global, job: &str, config: &DynamodbConfig, found: &[Finding]) -> Exit {
-    let exit = say(global, job, found);
-    if !global.json {
-        let policy = dynamodb::policy(&config.tables);
-        print(&format!("the policy that the job needs:\n{policy:#}\n"));
+fn say_of_dynamodb(
+    global: &Global,
+    job: &str,
+    config: &DynamodbConfig,
+    found: &[Finding],
+    held_for: Option<Duration>,
+) -> Exit {
+    let policy = dynamodb::policy(&config.tables);
+    if global.json {
+        let hours = held_for.map(|left| left.as_secs_f64() / 3600.0);
+        print_json(&serde_json::json!({
+            "job": job, "problems": [], "findings": found, "hours_held": hours, "policy": policy,
+        }));
+        return exit_of(found);
     }
+    let exit = say(global, job, found);
+    if let Some(left) = held_for {
+        let left = duration(Duration::from_secs(left.as_secs()));
+        print(&format!("what comes after the job's position is forgotten in {left}, if the job is not run\n"));
+    }
+    print(&format!("the policy that the job needs:\n{policy:#}\n"));
     exit
 }
 

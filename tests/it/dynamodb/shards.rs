@@ -109,7 +109,8 @@ async fn records_that_are_gone_before_they_were_read_take_their_table_out() {
     let (server, mut workload, job) = scripted(65).await;
     workload.run(80).await;
     job.run().expect_code(0);
-    job.verb(&["check"]).expect_code(0);
+    let outcome = job.verb(&["check"]).expect_code(0);
+    assert!(outcome.stdout.contains("is forgotten in 23h 5"), "{outcome:#?}");
     put_back_the_position(&job, Duration::from_secs(25 * 3600));
     let outcome = job.verb(&["check"]);
     assert!(outcome.stdout.contains("0.0 h are left"), "{outcome:#?}");

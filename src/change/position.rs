@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SourcePosition {
     /// The rank in the log. MySQL and MariaDB: the number of the binlog file, then the offset in bytes
-    /// of the end of the event.
+    /// of the end of the event. DynamoDB: the time up to which its streams were read, in milliseconds, then the number of records.
     pub order: (u64, u64),
     pub text: String,
 }
@@ -44,7 +44,8 @@ impl std::fmt::Display for SourcePosition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumePoint {
     pub position: SourcePosition,
-    /// The GTID set that has been read up to here, in the server's own notation, where the source has one.
+    /// The GTID set that has been read up to here, in the server's own notation, where the source has one. Of a source
+    /// whose log is in parts: how far each part has been read, in the source's own notation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtid_set: Option<String>,
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::output::{print, print_json};
-use super::text::{Align, table};
+use super::text::{Align, duration, table};
 use super::{Exit, Global};
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Job, Problems, Setting, SourceConfig};
+use crate::config::{DynamodbConfig, Job, Problems, Setting, SourceConfig};
 use crate::pipeline::{self, PipelineError};
 use crate::source::SourceError;
+use crate::source::dynamodb;
 use crate::source::mysql::live;
 
 /// Checks the job file and the source, and prints what is wrong with them.
@@ -56,6 +57,14 @@ impl From<live::Finding> for Finding {
     }
 }
 
+impl From<dynamodb::Finding> for Finding {
+    fn from(finding: dynamodb::Finding) -> Self {
+        let dynamodb::Finding { is_warning, subject, found, wanted } = finding;
+        let severity = if is_warning { Severity::Warning } else { Severity::Error };
+        Self { severity, subject, found, wanted, fix: None }
+    }
+}
+
 pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
     let (job, settings) = match super::load_job(global) {
         Ok(loaded) => loaded,
@@ -84,8 +93,16 @@ pub(super) fn run(global: &Global, args: &CheckArgs) -> Exit {
                 say(global, &job.name, &found.into_iter().map(Finding::from).collect::<Vec<_>>())
             })
         }
+        SourceConfig::Dynamodb(config) if !args.offline => super::block_on(async {
+            match of_dynamodb(&job, config).await {
+                Ok((found, held_for)) => say_of_dynamodb(global, &job.name, config, &found, held_for),
+                Err(failure) => failure.report(global),
+            }
+        }),
         // The files of a log were looked for when the job file was read.
-        SourceConfig::Mysql(_) | SourceConfig::BinlogFiles(_) => say(global, &job.name, &[]),
+        SourceConfig::Mysql(_) | SourceConfig::BinlogFiles(_) | SourceConfig::Dynamodb(_) => {
+            say(global, &job.name, &[])
+        }
     }
 }
 
@@ -113,6 +130,42 @@ async fn position(job: &Job, source: &live::MysqlSource) -> Result<Vec<live::Fin
         standing.commit_time_us.map(|us| Duration::from_micros(now_us.saturating_sub(us).max(0).unsigned_abs()));
     let found = source.check_position(&standing.identity, &standing.position, behind).await;
     found.map_err(Failure::Source)
+}
+
+/// What stands in the way of following tables of DynamoDB, and of going on from where the job stands; and for how long that can be
+/// gone on from, for a job that has run before.
+async fn of_dynamodb(job: &Job, config: &DynamodbConfig) -> Result<(Vec<Finding>, Option<Duration>), Failure> {
+    let lake = super::open_lake(job).map_err(|error| Failure::Lake(error.into()))?;
+    let standing = pipeline::standing(job, &lake).await.map_err(Failure::Lake)?;
+    let source = dynamodb::DynamoSource::new(config.clone());
+    let standing = standing.as_ref().map(|standing| (&standing.identity, &standing.position));
+    let found = source.check(standing).await.map_err(Failure::Source)?;
+    let held_for = standing.map(|(_, position)| dynamodb::time_left(position));
+    Ok((found.into_iter().map(Finding::from).collect(), held_for))
+}
+
+fn say_of_dynamodb(
+    global: &Global,
+    job: &str,
+    config: &DynamodbConfig,
+    found: &[Finding],
+    held_for: Option<Duration>,
+) -> Exit {
+    let policy = dynamodb::policy(&config.tables);
+    if global.json {
+        let hours = held_for.map(|left| left.as_secs_f64() / 3600.0);
+        print_json(&serde_json::json!({
+            "job": job, "problems": [], "findings": found, "hours_held": hours, "policy": policy,
+        }));
+        return exit_of(found);
+    }
+    let exit = say(global, job, found);
+    if let Some(left) = held_for {
+        let left = duration(Duration::from_secs(left.as_secs()));
+        print(&format!("what comes after the job's position is forgotten in {left}, if the job is not run\n"));
+    }
+    print(&format!("the policy that the job needs:\n{policy:#}\n"));
+    exit
 }
 
 fn say(global: &Global, job: &str, found: &[Finding]) -> Exit {

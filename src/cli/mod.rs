@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::config::{self, Job, Setting, SourceConfig};
 use crate::lake::{Lake, LakeError};
 use crate::pipeline::PipelineError;
+use crate::source::dynamodb::DynamoSource;
 use crate::source::mysql::files::BinlogFiles;
 use crate::source::mysql::live::MysqlSource;
 use crate::source::{Source, SourceError};
@@ -164,6 +165,7 @@ fn source_of(job: &Job) -> Arc<dyn Source> {
         SourceConfig::BinlogFiles(config) => {
             Arc::new(BinlogFiles::new(config.clone(), job.keys.clone()).with_chunk_rows(job.run.batch_rows))
         }
+        SourceConfig::Dynamodb(config) => Arc::new(DynamoSource::new(config.clone())),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Exit, Global};
 use crate::change::TableId;
 use crate::clock::SystemClock;
 use crate::pipeline::{self, Environment, RunOptions, RunOutcome, TableOutcome};
+use crate::source::Usage;
 
 /// Reads the source's changes and applies them to the lake's tables.
 #[derive(Debug, clap::Args)]
@@ -127,8 +128,9 @@ pub fn summary(job: &str, outcome: &RunOutcome) -> String {
     let position = outcome.position.as_deref().unwrap_or("no position yet");
     let committed = outcome.source_commit_time_us.map(|us| format!(", source commit time {}", time(us)));
     let upkeep: String = outcome.maintained.iter().map(|report| super::maintain::line(report, false)).collect();
+    let usage = outcome.usage.as_ref().map(usage).unwrap_or_default();
     format!(
-        "{tables}{losses}{upkeep}{job}: batches {}, at {position}{}\n",
+        "{tables}{losses}{upkeep}{usage}{job}: batches {}, at {position}{}\n",
         outcome.batches,
         committed.unwrap_or_default()
     )
@@ -146,6 +148,13 @@ fn losses(table: &TableOutcome) -> Option<String> {
         .map(|(number, what)| format!("{} {what}", count(number)))
         .collect();
     (!parts.is_empty()).then(|| format!("{}: {}\n", table.table, parts.join("; ")))
+}
+
+/// What the source was asked.
+fn usage(usage: &Usage) -> String {
+    let [requests, again, log, units] =
+        [usage.requests, usage.sent_again, usage.log_reads, usage.read_units].map(count);
+    format!("asked of the source: {requests} requests ({again} again), {log} reads of its log, {units} read units\n")
 }
 
 /// What the outcome means for the caller.
@@ -204,6 +213,14 @@ mod tests {
             (json["tables"][1]["zero_dates"].as_u64(), json["tables"][1]["unmapped_texts"].as_u64()),
             (Some(1200), Some(1))
         );
+    }
+
+    #[test]
+    fn what_a_source_was_asked_is_told_where_it_is_paid_for() {
+        let usage = Usage { requests: 1200, sent_again: 3, log_reads: 900, read_units: 64 };
+        let outcome = RunOutcome { usage: Some(usage), ..RunOutcome::default() };
+        let expected = "asked of the source: 1,200 requests (3 again), 900 reads of its log, 64 read units\n";
+        assert!(summary("shop", &outcome).starts_with(expected), "{}", summary("shop", &outcome));
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub fn render(status: &JobStatus) -> String {
     text += &line("position", status.position.clone().unwrap_or_else(none));
     text += &line("committed", status.commit_time_us.map_or_else(none, time));
     text += &line("lag", status.lag.map_or("unknown".to_string(), duration));
+    if let Some(left) = status.held_for {
+        text +=
+            &line("forgotten", format!("in {}, if the job is not run", duration(Duration::from_secs(left.as_secs()))));
+    }
     if status.identity.is_none() {
         return text + "\nThe job has not run yet: start it with alluvium run\n";
     }
@@ -123,6 +127,7 @@ mod tests {
             commit_time_us: Some(1_767_225_600_000_000),
             now_us: 1_767_225_600_000_000,
             lag: Some(Duration::from_secs(75)),
+            held_for: None,
             tables: tables.into_iter().map(table).collect(),
         }
     }
@@ -141,6 +146,12 @@ mod tests {
              shop.orders       12  1,000,000      3  1.0 GiB  bin.000003:77  1m 15s  compact 1m 0s ago  loading, 5,000 rows so far\n"
         );
         assert_eq!(exit_of(&status), Exit::TableStopped);
+    }
+
+    #[test]
+    fn a_source_that_forgets_by_the_clock_has_its_time_shown() {
+        let status = JobStatus { held_for: Some(Duration::from_secs(5 * 3600)), ..status(vec![]) };
+        assert!(render(&status).contains("forgotten   in 5h 0m, if the job is not run\n"), "{}", render(&status));
     }
 
     #[test]

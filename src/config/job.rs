@@ -27,6 +27,60 @@ pub enum SourceConfig {
     Mysql(MysqlConfig),
     /// Binlog files on a local folder.
     BinlogFiles(BinlogFilesConfig),
+    /// Tables of Amazon DynamoDB.
+    Dynamodb(DynamodbConfig),
+}
+
+impl SourceConfig {
+    /// The tables to capture.
+    pub fn tables(&self) -> &TableFilter {
+        match self {
+            Self::Mysql(mysql) => &mysql.tables,
+            Self::BinlogFiles(files) => &files.tables,
+            Self::Dynamodb(dynamodb) => &dynamodb.tables,
+        }
+    }
+
+    /// How rows are loaded; `None` for a source that holds no rows, and has no catalogue of its tables.
+    pub fn snapshot(&self) -> Option<&SnapshotConfig> {
+        match self {
+            Self::Mysql(mysql) => Some(&mysql.snapshot),
+            Self::BinlogFiles(_) => None,
+            Self::Dynamodb(dynamodb) => Some(&dynamodb.snapshot),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct DynamodbConfig {
+    /// `None` for what the environment says.
+    pub region: Option<String>,
+    /// Instead of the region's own address.
+    pub endpoint_url: Option<String>,
+    /// Patterns over `dynamodb.TABLE`.
+    pub tables: TableFilter,
+    pub number_keys: NumberKeys,
+    /// Whether rows stay that the source deletes because they have expired.
+    pub keep_expired: bool,
+    pub snapshot: SnapshotConfig,
+    pub read_units: ReadUnits,
+}
+
+/// The type of key columns whose attributes are numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumberKeys {
+    Long,
+    Decimal,
+    Text,
+}
+
+/// What the first load of a table may use of its read capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadUnits {
+    Unlimited,
+    PerSecond(u64),
+    /// Of what is provisioned; as much as there is for a table that has no provisioned capacity.
+    Percent(u8),
 }
 
 #[derive(Debug, Clone)]

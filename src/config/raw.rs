@@ -42,6 +42,7 @@ words! {
         "mysql" => Mysql,
         "mariadb" => Mariadb,
         "binlog_files" => BinlogFiles,
+        "dynamodb" => Dynamodb,
     }
 }
 
@@ -50,6 +51,7 @@ words! {
 pub(super) enum RawSource {
     Mysql(Box<RawMysql>),
     BinlogFiles(RawBinlogFiles),
+    Dynamodb(Box<RawDynamodb>),
 }
 
 mapping! {
@@ -88,6 +90,59 @@ mapping! {
         tables: Vec<At<Text>> => required "tables: [\"shop.*\"]",
     }
     later []
+}
+
+mapping! {
+    /// Tables of Amazon DynamoDB, followed through their streams. Credentials come from where the AWS SDK finds them: variables, profiles, roles.
+    struct RawDynamodb {
+        /// `dynamodb`.
+        r#type: SourceKind => required "type: dynamodb",
+        /// The tables to capture, in the lake `dynamodb.NAME`: names, or patterns in which `*` stands for any letters and a leading `!` takes away; the last pattern that matches decides.
+        tables: Vec<At<Text>> => required "tables: [orders, \"shop_*\"]",
+        /// The AWS region.
+        region: Text => default "AWS_REGION, or what the AWS profile says",
+        /// Another address than the region's own, for a gateway or a server of one's own: `http://` or `https://`.
+        endpoint_url: Text => default "the region's own",
+        /// The type of key columns whose attributes are numbers: `long`, `decimal` (whole numbers of up to 38 digits) or `string`. Holds from the table's creation on.
+        number_keys: NumberKeysWord => default "long",
+        /// What becomes of rows whose items DynamoDB deletes because they have expired (TTL): `delete` or `keep`.
+        expired: ExpiredWord => default "delete",
+        /// The first load of each table.
+        snapshot: RawScan => default "the defaults of its keys",
+    }
+    later []
+}
+
+mapping! {
+    /// The first load of each table of DynamoDB.
+    struct RawScan {
+        /// `initial` loads the items that are there and then follows the stream; `never` follows the stream only, and tables start empty.
+        mode: SnapshotWord => default "initial",
+        /// How many items one read brings: a number, or `auto`, as many as suit their size and `run.memory`.
+        split_rows: RowsOrAuto => default "auto",
+        /// How many reads there are at once, 1 to 64.
+        readers: u64 => default "4",
+        /// Read units a second that the load of one table may use: a number, a share of what the table has provisioned such as `50%`, or `off` for no limit.
+        read_units: Text => default "50%",
+    }
+    later []
+}
+
+words! {
+    /// The types of key columns of numbers.
+    enum NumberKeysWord {
+        "long" => Long,
+        "decimal" => Decimal,
+        "string" => Text,
+    }
+}
+
+words! {
+    /// What becomes of expired rows.
+    enum ExpiredWord {
+        "delete" => Delete,
+        "keep" => Keep,
+    }
 }
 
 mapping! {
@@ -333,6 +388,7 @@ impl FromNode for RawSource {
                 RawMysql::from_node(node, path, report).map(Box::new).map(Self::Mysql)
             }
             SourceKind::BinlogFiles => RawBinlogFiles::from_node(node, path, report).map(Self::BinlogFiles),
+            SourceKind::Dynamodb => RawDynamodb::from_node(node, path, report).map(Box::new).map(Self::Dynamodb),
         }
     }
 
@@ -347,6 +403,7 @@ impl FromNode for RawSource {
         json!({ "oneOf": [
             of_kind(RawMysql::schema(), &[SourceKind::Mysql, SourceKind::Mariadb]),
             of_kind(RawBinlogFiles::schema(), &[SourceKind::BinlogFiles]),
+            of_kind(RawDynamodb::schema(), &[SourceKind::Dynamodb]),
         ] })
     }
 }
@@ -464,13 +521,15 @@ impl FromNode for RawPassword {
 }
 
 /// Every mapping of the job file with its keys, in the file's order, for the documentation and its test.
-pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 17] {
+pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 19] {
     [
         ("", RawJob::KEYS),
         ("source", RawMysql::KEYS),
         ("source", RawBinlogFiles::KEYS),
         ("source.password", RawPasswordFrom::KEYS),
         ("source.snapshot", RawSnapshot::KEYS),
+        ("source", RawDynamodb::KEYS),
+        ("source.snapshot", RawScan::KEYS),
         ("lake", RawLake::KEYS),
         ("run", RawRun::KEYS),
         ("run.batch", RawBatch::KEYS),

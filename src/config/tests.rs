@@ -155,7 +155,7 @@ f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
     check_with(
         "type: mysql",
         "type: oracle",
-        "f:4:9 source.type: must be mysql or mariadb or binlog_files, found `oracle`",
+        "f:4:9 source.type: must be mysql or mariadb or binlog_files or dynamodb, found `oracle`",
     );
     check_with("path: ./lake", "path:", "f:8:7 lake.path: is missing: write for example `path: ./lake/shop`");
 }
@@ -364,6 +364,42 @@ f:5:3 source.resume: is not a key here; the keys are type, files, tables",
     );
 }
 
+/// The problems of a job of DynamoDB with these lines in its source.
+fn check_dynamodb(lines: &str, expected: &str) {
+    check(&format!("version: 1\njob: shop\nsource:\n  type: dynamodb\n{lines}lake: {{ path: ./lake }}\n"), expected);
+}
+
+#[test]
+fn tables_of_dynamodb_are_names_without_a_database() {
+    let text = "version: 1\njob: d\nsource: { type: dynamodb, tables: [orders, \"a.b_*\", \"!a.b_tmp\"] }\nlake: { path: ./lake }\n";
+    let (job, settings) = load_text(text).unwrap();
+    let SourceConfig::Dynamodb(source) = &job.source else { panic!("{:?}", job.source) };
+    for (table, expected) in [("orders", true), ("a.b_1", true), ("a.b_tmp", false), ("order", false)] {
+        assert_eq!(source.tables.matches(&crate::change::TableId::new("dynamodb", table)), expected, "{table}");
+    }
+    assert!(!source.tables.matches(&crate::change::TableId::new("shop", "orders")));
+    assert_eq!((source.number_keys, source.read_units), (NumberKeys::Long, ReadUnits::Percent(50)));
+    assert!(settings.iter().any(|setting| setting.key == "source.snapshot.read_units" && setting.is_default));
+}
+
+#[test]
+fn a_source_of_dynamodb_is_checked() {
+    let good = "  tables: [t]\n  region: eu-west-1\n  endpoint_url: http://127.0.0.1:8000\n  number_keys: decimal\n  expired: keep\n";
+    check_dynamodb(good, "");
+    for (units, is_good) in [("1", true), ("100%", true), ("off", true), ("0", false), ("101%", false), ("x", false)] {
+        let problem =
+            "f:6:27 source.snapshot.read_units: must be a number from 1 to 10000000, a share from 1% to 100%, or off";
+        let lines = format!("  tables: [t]\n  snapshot: {{ read_units: {units} }}\n");
+        check_dynamodb(&lines, if is_good { "" } else { problem });
+    }
+    check_dynamodb(
+        "  tables: [\"a b\", \"!t\"]\n  region: EU\n  endpoint_url: ftp://h\n",
+        "f:5:12 source.tables[0]: must be the name of a table of DynamoDB, or a pattern with * for any letters\n\
+         f:6:11 source.region: must be the name of an AWS region, for example eu-central-1\n\
+         f:7:17 source.endpoint_url: must be an address such as https://dynamodb.internal:8000, without a password",
+    );
+}
+
 #[test]
 fn a_file_that_is_no_job_file_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -415,7 +451,7 @@ fn root() -> &'static Path {
 #[test]
 fn every_job_file_in_the_repository_loads() {
     let environment = |_: &str| Some("x".to_string());
-    for name in ["shop", "s3", "demo", "demo-warehouse"] {
+    for name in ["shop", "s3", "demo", "demo-warehouse", "dynamodb"] {
         let path = root().join(format!("jobs/{name}.yaml"));
         let text = std::fs::read_to_string(&path).unwrap();
         if let Err(problems) = parse(&text, &path, &root().join("jobs"), &environment) {
@@ -424,7 +460,7 @@ fn every_job_file_in_the_repository_loads() {
     }
     let files = std::fs::read_dir(root().join("jobs")).unwrap();
     let names = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "yaml"));
-    assert_eq!(names.count(), 4, "name every file of jobs/ above");
+    assert_eq!(names.count(), 5, "name every file of jobs/ above");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
 use super::wave::{self, Aborting, LoadJob, Wave, WaveLimits};
 use crate::change::{SourcePosition, TableId};
-use crate::config::{Job, SourceConfig};
+use crate::config::Job;
 use crate::lake::{LoadState, SplitRecord};
 use crate::source::{KeyRange, SourceErrorKind, SplitKey};
 
@@ -59,10 +59,7 @@ pub(super) struct Loads {
 
 impl Loads {
     pub fn new(job: &Job) -> Self {
-        let snapshot = match &job.source {
-            SourceConfig::Mysql(mysql) => Some(&mysql.snapshot),
-            SourceConfig::BinlogFiles(_) => None,
-        };
+        let snapshot = job.source.snapshot();
         let readers = snapshot.map_or(1, |snapshot| snapshot.readers).max(1);
         let bytes_max = job.run.memory_bytes / WAVE_MEMORY_DIVISOR;
         let limits = WaveLimits { readers, bytes_max, rows_max: job.run.batch_rows };
@@ -145,13 +142,20 @@ impl Session<'_> {
     }
 
     /// Meets a failure to read rows. Where their table has changed, the change is followed first: it would come too late
-    /// otherwise, for rows go before changes. The error comes back for whoever decides on trying again.
+    /// otherwise, for rows go before changes. Unless a schema was changed by that, the error comes back for whoever decides on trying
+    /// again.
     async fn read_up_to_now(&mut self, reader: &mut Reader, error: PipelineError) -> Result<Progress, PipelineError> {
-        if matches!(&error, PipelineError::Source(error) if error.kind == SourceErrorKind::Changed) {
-            let now = self.environment.source.head().await?;
-            self.pass(reader, &now.position).await?;
+        if !matches!(&error, PipelineError::Source(error) if error.kind == SourceErrorKind::Changed) {
+            return Err(error);
         }
-        Err(error)
+        let before = self.schema_versions();
+        let now = self.environment.source.head().await?;
+        let progress = self.pass(reader, &now.position).await?;
+        if self.schema_versions() == before { Err(error) } else { Ok(progress) }
+    }
+
+    fn schema_versions(&self) -> Vec<(TableId, u32)> {
+        self.state.followed().map(|(table, schema, _)| (table.clone(), schema.version)).collect()
     }
 
     /// The wave that was read ahead, or one read now. `None` if the run is to stop.

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::config::Job;
 use crate::lake::Lake;
 use crate::maintain::ChoreReport;
-use crate::source::Source;
+use crate::source::{Source, Usage};
 
 pub use apply::{Apply, LakeApply};
 pub use error::PipelineError;
@@ -66,6 +66,9 @@ pub struct RunOutcome {
     /// The upkeep that was done, one report for each table and chore.
     pub maintained: Vec<ChoreReport>,
     pub stages: Stages,
+    /// What the source was asked, where that is paid for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// Where the job stands now, in the source's notation.
     pub position: Option<String>,
     /// Microseconds since 1970-01-01 UTC.

@@ -323,7 +323,7 @@ pub(super) fn keyless(rows: &ChangeBatch) -> Option<TableStopped> {
     let found = null_key(rows)?;
     let span = rows.transactions.iter().rev().find(|span| span.first_row <= found.row)?;
     let reason = format!(
-        "a row has no value in key column {} (a date that is none, such as 0000-00-00, has none in the lake); \
+        "a row has no value in key column {} (a date that is none, such as 0000-00-00, has none in the lake, nor has a number that its type does not hold); \
          mend the row in the source and load the table again, or give the table another key",
         found.column
     );

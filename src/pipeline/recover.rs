@@ -96,7 +96,7 @@ impl Session<'_> {
             .collect();
         let skip: HashSet<TableId> =
             self.state.tables.keys().filter(|table| !missing.contains(*table)).cloned().collect();
-        let stream = self.environment.source.stream(&entry.start, schemas, skip.clone()).await?;
+        let stream = self.environment.source.stream_again(&entry.start, &entry.end, schemas, skip.clone()).await?;
         let (clock, stop) = (Arc::clone(&self.environment.clock), self.environment.stop.clone());
         let mut reader = Reader::new(stream, entry.start.clone(), skip, clock, stop);
         let mut batch = self.new_batch();

@@ -6,7 +6,7 @@ use super::PipelineError;
 use super::apply;
 use super::session::{Session, Step};
 use crate::change::{Ending, SourcePosition, TableId};
-use crate::config::{SnapshotMode, SourceConfig};
+use crate::config::SnapshotMode;
 use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, StopRecord, Work};
 use crate::schema::{Column, Plan, Policy, TableSchema, plan};
 use crate::source::{Arrival, DiscoveredTable, SchemaChange, TableStopped};
@@ -94,10 +94,19 @@ impl Session<'_> {
     pub(super) async fn join(&mut self, late: HashSet<TableId>) -> Result<(), PipelineError> {
         let discovered = self.environment.source.tables().await?;
         let wanted = discovered.into_iter().filter(|found| late.contains(&found.table));
-        let ready = wanted.filter_map(|found| found.schema.ok()).collect();
+        let ready =
+            wanted.filter_map(|found| found.schema.ok()).map(|schema| self.with_known_columns(schema)).collect();
         self.add_tables(ready).await?;
         self.options.resnapshot.clear();
         Ok(())
+    }
+
+    /// The schema of a table that joins again may be less than what is known of its rows.
+    fn with_known_columns(&self, schema: TableSchema) -> TableSchema {
+        match self.state.tables.get(&schema.table).and_then(|known| known.schema.as_ref()) {
+            Some(known) => self.environment.source.joined_schema(schema, known),
+            None => schema,
+        }
     }
 
     /// Takes in tables that the source has and the job does not know yet, with their present schema.
@@ -288,22 +297,15 @@ impl Session<'_> {
     }
 
     fn loads_rows(&self) -> bool {
-        match &self.job.source {
-            SourceConfig::Mysql(mysql) => mysql.snapshot.mode == SnapshotMode::Initial,
-            SourceConfig::BinlogFiles(_) => false,
-        }
+        self.job.source.snapshot().is_some_and(|snapshot| snapshot.mode == SnapshotMode::Initial)
     }
 
     fn source_has_catalogue(&self) -> bool {
-        matches!(self.job.source, SourceConfig::Mysql(_))
+        self.job.source.snapshot().is_some()
     }
 
     fn patterns(&self) -> String {
-        let filter = match &self.job.source {
-            SourceConfig::Mysql(mysql) => &mysql.tables,
-            SourceConfig::BinlogFiles(files) => &files.tables,
-        };
-        filter.patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
+        self.job.source.tables().patterns().map(|pattern| format!("{pattern:?}")).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -13,7 +13,7 @@ use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
 use crate::change::{Ending, Losses, ResumePoint, SourcePosition, TableId};
-use crate::config::{Job, SourceConfig, TableFilter};
+use crate::config::Job;
 use crate::failpoint;
 use crate::lake::{
     CommitOutcome, CommitTag, JobState, Ledger, LedgerEntry, LedgerError, LoadState, Points, SplitRecord, Stopped, Work,
@@ -299,11 +299,7 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn selects(&self, table: &TableId) -> bool {
-        let filter: &TableFilter = match &self.job.source {
-            SourceConfig::Mysql(mysql) => &mysql.tables,
-            SourceConfig::BinlogFiles(files) => &files.tables,
-        };
-        filter.matches(table)
+        self.job.source.tables().matches(table)
     }
 
     /// Notes the reader's position in the ledger, if it is ahead of it.
@@ -563,6 +559,7 @@ impl<'a> Session<'a> {
             tables: tables.collect(),
             maintained: self.tally.maintained.values().filter(|report| report.is_worth_telling()).cloned().collect(),
             stages: self.tally.stages,
+            usage: self.environment.source.usage(),
             position: Some(self.position().position.text.clone()),
             source_commit_time_us: self.state.newest.commit_time_us,
         }

@@ -7,9 +7,10 @@ use uuid::Uuid;
 use super::PipelineError;
 use crate::change::{Ending, ResumePoint, SourceIdentity, TableId};
 use crate::clock::Clock;
-use crate::config::Job;
+use crate::config::{Job, SourceConfig};
 use crate::lake::{JobState, Lake, Ledger, LoadState, TableState};
 use crate::maintain::{self, LastDone};
+use crate::source::dynamodb;
 
 /// Where a job stands.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -24,6 +25,8 @@ pub struct JobStatus {
     pub commit_time_us: Option<i64>,
     /// Now, less that commit time. It grows while the source is idle.
     pub lag: Option<Duration>,
+    /// For how long the source still holds all that comes next, where it forgets by the clock.
+    pub held_for: Option<Duration>,
     /// When this was asked, in microseconds since 1970-01-01 UTC.
     pub now_us: i64,
     pub tables: Vec<TableStatus>,
@@ -86,11 +89,15 @@ pub async fn status(job: &Job, lake: &Lake, clock: &dyn Clock) -> Result<JobStat
         position: None,
         commit_time_us: None,
         lag: None,
+        held_for: None,
         now_us: clock.unix_us(),
         tables: Vec::new(),
     };
     if let Some(state) = state {
         fill(&mut status, &state, clock.unix_us());
+        if matches!(job.source, SourceConfig::Dynamodb(_)) {
+            status.held_for = Some(dynamodb::time_left(&state.newest.end));
+        }
         let mut upkeep = maintain::last_done(lake.store(), &job.name).await;
         for (table, table_state) in &state.tables {
             let upkeep = upkeep.remove(&table.to_string()).unwrap_or_default();

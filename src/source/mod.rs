@@ -11,6 +11,7 @@ use crate::schema::{ColumnChange, TableSchema};
 
 pub use crate::change::{Boundary, Ending};
 
+pub mod dynamodb;
 pub mod mysql;
 
 /// What a stream of changes yields, in log order.
@@ -124,6 +125,19 @@ pub struct Split {
     pub losses: Losses,
 }
 
+/// What a source that is paid by the request was asked, since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Usage {
+    /// Sent, those included that were sent again.
+    pub requests: u64,
+    /// Sent again, for the source was busy or did not answer.
+    pub sent_again: u64,
+    /// Answered requests for records of its log.
+    pub log_reads: u64,
+    /// Read units that first loads used, rounded up.
+    pub read_units: u64,
+}
+
 /// How an error of a source is to be met. Decided where the error is made, used in one place: the retry
 /// and exit-code rules of the pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,6 +198,12 @@ pub trait Source: Send + Sync {
     /// The tables that the job asks for, as they are now; empty for a source that has no catalogue.
     async fn tables(&self) -> Result<Vec<DiscoveredTable>, SourceError>;
 
+    /// The schema of a table that joins again, `now` being what the source says of it and `known` its last one. A source that infers
+    /// columns from rows has them all in `known` only.
+    fn joined_schema(&self, now: TableSchema, _known: &TableSchema) -> TableSchema {
+        now
+    }
+
     /// The changes after `from`. `schemas` are the captured tables as they were at `from`; a selected table
     /// that is not among them is announced by a [`SourceEvent::Schema`] before its first row. Tables in `skip` are
     /// left out altogether.
@@ -193,6 +213,24 @@ pub trait Source: Send + Sync {
         schemas: HashMap<TableId, Arc<TableSchema>>,
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError>;
+
+    /// The changes of a batch that ended at `upto`, again: all that [`Self::stream`] gave between the two, and nothing else up to a
+    /// boundary at `upto`; what comes after it, if anything does, the caller leaves out by its position. A source whose log is one sequence
+    /// need not be told the end.
+    async fn stream_again(
+        &self,
+        from: &ResumePoint,
+        _upto: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError> {
+        self.stream(from, schemas, skip).await
+    }
+
+    /// What it was asked so far; `None` for a source where nobody counts.
+    fn usage(&self) -> Option<Usage> {
+        None
+    }
 
     /// Whether rows can be chosen by `condition`, SQL or whatever the source's own language is.
     ///

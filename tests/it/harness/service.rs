@@ -1,4 +1,4 @@
-//! Servers that are no databases: an S3 store, and Spark. Started by the scripts in `tests/servers`, one of each for
+//! Servers that are no relational databases: an S3 store, DynamoDB, and Spark. Started by the scripts in `tests/servers`, one of each for
 //! all tests of the process.
 
 use std::net::TcpListener;
@@ -25,7 +25,14 @@ impl Service {
     /// SeaweedFS; its first bucket is `lake`.
     pub fn s3() -> &'static Service {
         static S3: OnceLock<Service> = OnceLock::new();
-        S3.get_or_init(|| Self::start("s3", free_row()))
+        S3.get_or_init(|| Self::start("s3", free_row(0)))
+    }
+
+    /// DynamoDB with its streams: moto, which keeps all in memory.
+    pub fn dynamodb() -> &'static Service {
+        static DYNAMODB: OnceLock<Service> = OnceLock::new();
+        // A row of its own, though it takes one port: others are started at the same time.
+        DYNAMODB.get_or_init(|| Self::start("dynamodb", free_row(1)))
     }
 
     /// Spark with Delta Lake, for Spark Connect. It reads local folders only.
@@ -43,10 +50,10 @@ impl Service {
     }
 }
 
-/// The first of [`S3_PORTS`] free ports. Each process looks from another one on.
-fn free_row() -> u16 {
+/// The first of [`S3_PORTS`] free ports. Each process looks from another one on, and each of its services half a round further.
+fn free_row(service: u16) -> u16 {
     let rows = (S3_PORTS_TO - S3_PORTS_FROM) / S3_PORTS;
-    let first = u16::try_from(std::process::id() % u32::from(rows)).unwrap();
+    let first = u16::try_from(std::process::id() % u32::from(rows)).unwrap() + service * rows / 2;
     let row = |number: u16| S3_PORTS_FROM + (first + number) % rows * S3_PORTS;
     let is_free = |port: &u16| (*port..port + S3_PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     (0..rows).map(row).find(is_free).expect("a row of free ports")

@@ -132,9 +132,9 @@ pub struct SnapshotConfig {
     pub readers: usize,
     /// A query that takes longer ends where it has come to.
     pub query_time_max: Duration,
-    /// No query is begun while more threads of the server are at work, ours among them.
+    /// No rows are asked for while more threads of the server are at work, ours among them.
     pub threads_running_max: Option<u32>,
-    /// No query is begun while the server, a replica itself, is further behind.
+    /// No rows are asked for while the server, a replica itself, is further behind.
     pub replica_lag_max: Option<Duration>,
 }
 

@@ -154,11 +154,11 @@ mapping! {
         split_rows: RowsOrAuto => default "auto",
         /// How many queries read at once, each on a connection of its own, 1 to 64.
         readers: u64 => default "4",
-        /// How long one query may take: a number with s, m or h. One that takes longer ends where it has come to, and the next begins there.
+        /// How long one query may take: a number with s, m or h. One that takes longer ends where it has come to, and the next begins there; one that gives no row takes its table out.
         query_time: Period => default "5m",
-        /// No query is begun while the server's `Threads_running` is above this: a number, or `off`.
+        /// No rows are asked for while the server's `Threads_running` is above this: a number, or `off`.
         threads_running: ValueOrOff<u64> => default "100",
-        /// No query is begun while the server, where it is a replica itself, is further behind its own source: a number with s, m or h, or `off`. MariaDB shows it to those with the privilege SLAVE MONITOR.
+        /// No rows are asked for while the server, where it is a replica itself, is further behind its own source: a number with s, m or h, or `off`. MariaDB shows it to those with the privilege SLAVE MONITOR.
         replica_lag: ValueOrOff<Period> => default "off",
     }
     later []

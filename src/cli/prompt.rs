@@ -118,7 +118,10 @@ async fn talk(session: &Session, format: output::Format, mut lines: impl Lines) 
         typed.push_str(&line);
         typed.push('\n');
         let script = Script::read(&typed);
-        typed = if script.rest.is_empty() { String::new() } else { script.rest + "\n" };
+        typed = script.rest;
+        if !typed.is_empty() && !typed.ends_with('\n') {
+            typed.push('\n');
+        }
         for sql in script.statements {
             lines.keep(&sql);
             is_right &= answer(session, &sql, format, is_timed).await;

@@ -1,6 +1,6 @@
 //! One session of queries over the tables of a lake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -108,20 +108,32 @@ impl Description {
     /// A placeholder with two types.
     pub fn of(plan: &LogicalPlan) -> Result<Self, QueryError> {
         let mut types = plan.get_parameter_types()?;
-        plan.apply(|node| {
+        plan.apply_with_subqueries(|node| {
             if let LogicalPlan::Limit(limit) = node {
-                for rows in [&limit.skip, &limit.fetch].into_iter().flatten() {
-                    if let Expr::Placeholder(placeholder) = rows.as_ref() {
-                        types.insert(placeholder.id.clone(), Some(DataType::Int64));
-                    }
-                }
+                let rows = [&limit.skip, &limit.fetch].into_iter().flatten();
+                rows.for_each(|rows| note_type(&mut types, rows, &DataType::Int64));
             }
-            Ok(TreeNodeRecursion::Continue)
+            node.apply_expressions(|expression| {
+                expression.apply(|part| {
+                    if let Expr::Cast(cast) = part {
+                        note_type(&mut types, &cast.expr, cast.field.data_type());
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
         })?;
         let number = |name: &String| name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
         let count = types.keys().filter_map(number).max().unwrap_or(0).min(PARAMETERS_MAX);
         let parameters = (1..=count).map(|number| types.remove(&format!("${number}")).flatten()).collect();
         Ok(Self { schema: Arc::new(plan.schema().as_arrow().clone()), parameters })
+    }
+}
+
+/// The type of a placeholder that the planner does not tell, by where it stands.
+fn note_type(types: &mut HashMap<String, Option<DataType>>, place: &Expr, data_type: &DataType) {
+    if let Expr::Placeholder(placeholder) = place {
+        let known = types.entry(placeholder.id.clone()).or_default();
+        known.get_or_insert_with(|| data_type.clone());
     }
 }
 

@@ -20,6 +20,8 @@ def text(value):
         return "NULL"
     if isinstance(value, bool):
         return "t" if value else "f"
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
     if isinstance(value, decimal.Decimal):
         return format(value, "f")
     if isinstance(value, datetime.datetime):

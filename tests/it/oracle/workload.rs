@@ -45,6 +45,7 @@ pub struct Workload {
     connection: Conn,
     last: BTreeMap<String, Arc<Content>>,
     with_ddl: bool,
+    with_key_changes: bool,
     /// Settings that the writer's session changes between them.
     settings: Vec<&'static str>,
 }
@@ -63,7 +64,8 @@ impl Workload {
         let keys = vec![BTreeSet::new(); tables.len()];
         let random = StdRng::seed_from_u64(seed);
         let (flavor, last, with_ddl) = (server.flavor, BTreeMap::new(), true);
-        Self { database, flavor, random, tables, keys, connection, last, with_ddl, settings: Vec::new() }
+        let settings = Vec::new();
+        Self { database, flavor, random, tables, keys, connection, last, with_ddl, with_key_changes: true, settings }
     }
 
     pub async fn create_tables(&mut self) {
@@ -75,6 +77,11 @@ impl Workload {
     /// Leaves ADD COLUMN and TRUNCATE out from now on.
     pub fn without_ddl(&mut self) {
         self.with_ddl = false;
+    }
+
+    /// No row gets another key from now on: what partial images cannot tell while a table is being loaded (docs/logs.md).
+    pub fn without_key_changes(&mut self) {
+        self.with_key_changes = false;
     }
 
     /// From now on the session sets one of these before every few transactions.
@@ -237,7 +244,8 @@ impl Workload {
 
     fn statements(&mut self, index: usize) -> Statements<'_> {
         let flavor = self.flavor;
-        Statements { table: &self.tables[index], keys: &mut self.keys[index], random: &mut self.random, flavor }
+        let (keys, with_key_changes) = (&mut self.keys[index], self.with_key_changes);
+        Statements { table: &self.tables[index], keys, random: &mut self.random, flavor, with_key_changes }
     }
 
     /// A statement that must work.

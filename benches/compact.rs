@@ -133,28 +133,14 @@ fn lake(folder: &Path) -> Lake {
 }
 
 fn schema() -> TableSchema {
-    let column = |name: &str, data_type| Column {
-        name: name.into(),
-        data_type,
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |name: &str, data_type| Column::new(name, data_type, "");
     let columns = vec![
         column("id", DataType::Int64),
         column("customer", DataType::Int32),
         column("status", DataType::Utf8),
         column("note", DataType::Utf8),
     ];
-    TableSchema {
-        table: table_id(),
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(table_id(), columns, vec![0])
 }
 
 /// Writes the table batch by batch; gives its size in megabytes.

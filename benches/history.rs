@@ -180,13 +180,7 @@ fn id() -> TableId {
 }
 
 fn schema() -> TableSchema {
-    let column = |name: &str, data_type| Column {
-        name: name.into(),
-        data_type,
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |name: &str, data_type| Column::new(name, data_type, "");
     let columns = vec![
         column("id", DataType::Int64),
         column("customer", DataType::Int32),
@@ -194,15 +188,7 @@ fn schema() -> TableSchema {
         column("amount", DataType::Decimal128(12, 2)),
         column("note", DataType::Utf8),
     ];
-    TableSchema {
-        table: id(),
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(id(), columns, vec![0])
 }
 
 fn mix(value: i64) -> u64 {

@@ -179,13 +179,7 @@ fn pick(random: &mut StdRng, rows: u64, count: usize, keys: Keys) -> Vec<u64> {
 }
 
 fn schema(is_uuid: bool) -> TableSchema {
-    let column = |name: &str, data_type| Column {
-        name: name.into(),
-        data_type,
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |name: &str, data_type| Column::new(name, data_type, "");
     let columns = vec![
         column("id", if is_uuid { DataType::Utf8 } else { DataType::Int64 }),
         column("customer", DataType::Int32),
@@ -194,15 +188,7 @@ fn schema(is_uuid: bool) -> TableSchema {
         column("changed", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
         column("note", DataType::Utf8),
     ];
-    TableSchema {
-        table: TableId::new("shop", "orders"),
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(TableId::new("shop", "orders"), columns, vec![0])
 }
 
 fn mix(value: u64) -> u64 {

@@ -72,13 +72,7 @@ async fn compare(rows: i64) {
 }
 
 fn schema() -> TableSchema {
-    let column = |name: &str, data_type| Column {
-        name: name.into(),
-        data_type,
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |name: &str, data_type| Column::new(name, data_type, "");
     let columns = vec![
         column("id", DataType::Int64),
         column("customer", DataType::Int32),
@@ -87,15 +81,7 @@ fn schema() -> TableSchema {
         column("changed", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
         column("note", DataType::Utf8),
     ];
-    TableSchema {
-        table: TableId::new("shop", "orders"),
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(TableId::new("shop", "orders"), columns, vec![0])
 }
 
 /// One row per id; `salt` changes all other columns.

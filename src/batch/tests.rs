@@ -18,23 +18,9 @@ const SPILL_NOTHING: usize = usize::MAX;
 const SPILL_ALL: usize = 0;
 
 pub(super) fn schema(table: &str, columns: &[(&str, DataType)], key: &[usize]) -> Arc<TableSchema> {
-    let column = |(name, data_type): &(&str, DataType)| Column {
-        name: name.to_string(),
-        data_type: data_type.clone(),
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |(name, data_type): &(&str, DataType)| Column::new(*name, data_type.clone(), "");
     let columns = columns.iter().map(column).collect();
-    Arc::new(TableSchema {
-        table: TableId::new("shop", table),
-        columns,
-        key: key.to_vec(),
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    })
+    Arc::new(TableSchema::new(TableId::new("shop", table), columns, key.to_vec()))
 }
 
 pub(super) fn changes(schema: &Arc<TableSchema>, columns: Vec<ArrayRef>, operations: Vec<Operation>) -> ChangeBatch {

@@ -170,15 +170,7 @@ mod tests {
             source_type: "int".into(),
             lake: None,
         };
-        let schema = TableSchema {
-            table: TableId::new("shop", "orders"),
-            columns: vec![column],
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        let schema = TableSchema::new(TableId::new("shop", "orders"), vec![column], vec![0]);
         let schema = Arc::new(schema);
         let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));
         let spans = offsets.iter().enumerate();

@@ -455,15 +455,7 @@ mod tests {
             source_type: "int".into(),
             lake: None,
         };
-        TableSchema {
-            table: TableId::new("shop", name),
-            columns: vec![column],
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        }
+        TableSchema::new(TableId::new("shop", name), vec![column], vec![0])
     }
 
     fn ledger(store: &Arc<InMemory>) -> Ledger {

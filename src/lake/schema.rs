@@ -233,23 +233,9 @@ mod tests {
     use arrow::datatypes::{DataType, TimeUnit};
 
     fn delta(data_type: DataType, partition_by: &[&str]) -> (TableId, StructType) {
-        let column = |name: &str, data_type: DataType| Column {
-            name: name.to_string(),
-            data_type,
-            nullable: true,
-            source_type: String::new(),
-            lake: None,
-        };
+        let column = |name: &str, data_type: DataType| Column::new(name, data_type, "");
         let columns = vec![column("id", DataType::Int64), column("value", data_type)];
-        let schema = TableSchema {
-            table: TableId::new("shop", "t"),
-            columns,
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        let schema = TableSchema::new(TableId::new("shop", "t"), columns, vec![0]);
         let by: Vec<_> = partition_by.iter().map(|by| crate::config::PartitionBy::parse(by).unwrap()).collect();
         let delta = delta_schema(&schema, &Partitioning::plan(&schema, &by).unwrap()).unwrap();
         (schema.table, delta)

@@ -175,15 +175,7 @@ fn schema_of(table: &str, columns: &[&str]) -> TableSchema {
         source_type: "int".into(),
         lake: None,
     };
-    TableSchema {
-        table: id(table),
-        columns: columns.iter().map(column).collect(),
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(id(table), columns.iter().map(column).collect(), vec![0])
 }
 
 fn schema(table: &str) -> TableSchema {

@@ -287,22 +287,9 @@ mod tests {
 
     /// `id int, a decimal(5,2)`: columns of a table whose key is the first.
     fn table(columns: &[(&str, DataType)]) -> TableSchema {
-        let column = |(name, data_type): &(&str, DataType)| Column {
-            name: (*name).to_string(),
-            data_type: data_type.clone(),
-            nullable: true,
-            source_type: data_type.to_string(),
-            lake: None,
-        };
-        TableSchema {
-            table: TableId::new("shop", "t"),
-            columns: columns.iter().map(column).collect(),
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        }
+        let column =
+            |(name, data_type): &(&str, DataType)| Column::new(*name, data_type.clone(), data_type.to_string());
+        TableSchema::new(TableId::new("shop", "t"), columns.iter().map(column).collect(), vec![0])
     }
 
     fn from(names: &[Option<&str>]) -> Vec<ColumnChange> {

@@ -38,6 +38,11 @@ pub struct LakeColumn {
 }
 
 impl Column {
+    /// A column that may be null, under its own name in the lake.
+    pub fn new(name: impl Into<String>, data_type: DataType, source_type: impl Into<String>) -> Self {
+        Self { name: name.into(), data_type, nullable: true, source_type: source_type.into(), lake: None }
+    }
+
     /// The name of the lake's column.
     pub fn lake_name(&self) -> &str {
         self.lake.as_ref().map_or(&self.name, |lake| &lake.name)
@@ -72,6 +77,11 @@ pub struct TableSchema {
 }
 
 impl TableSchema {
+    /// A table's first shape, of which no statement is known. `key` are indexes into `columns`.
+    pub fn new(table: TableId, columns: Vec<Column>, key: Vec<usize>) -> Self {
+        Self { table, columns, key, default_charset: None, version: 1, since: None, retired: Vec::new() }
+    }
+
     /// The Arrow schema of a change batch: the lake's names, the source's types, all fields nullable.
     pub fn arrow_schema(&self) -> SchemaRef {
         let fields = self.columns.iter().map(|column| Field::new(column.lake_name(), column.data_type.clone(), true));

@@ -219,15 +219,7 @@ fn is_integer(data_type: &DataType) -> bool {
 }
 
 fn all_columns_converter(table: &TableId, columns: &[Column]) -> Result<RowConverter, LakeError> {
-    let schema = TableSchema {
-        table: table.clone(),
-        columns: columns.to_vec(),
-        key: (0..columns.len()).collect(),
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    };
+    let schema = TableSchema::new(table.clone(), columns.to_vec(), (0..columns.len()).collect());
     key_converter(&schema).map_err(LakeError::batch(table))
 }
 

@@ -110,13 +110,7 @@ async fn a_batch_of_many_partitions_goes_through_the_disk() {
 }
 
 async fn check_refused(by: &[&str], columns: &[(&str, DataType)], expected: &str) {
-    let column = |(name, data_type): &(&str, DataType)| Column {
-        name: name.to_string(),
-        data_type: data_type.clone(),
-        nullable: true,
-        source_type: String::new(),
-        lake: None,
-    };
+    let column = |(name, data_type): &(&str, DataType)| Column::new(*name, data_type.clone(), "");
     let columns = columns.iter().map(column).collect();
     let table = TableId::new("shop", "refused");
     let schema = TableSchema {

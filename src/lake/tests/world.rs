@@ -367,13 +367,7 @@ impl World {
     /// Adds a column at the end of the source's schema, and evolves the table; rows that are there get `default`.
     pub async fn add_column(&mut self, name: &str, data_type: DataType, default: Option<ArrayRef>) {
         let mut schema = (*self.schema).clone();
-        schema.columns.push(Column {
-            name: name.into(),
-            data_type,
-            nullable: true,
-            source_type: "test".into(),
-            lake: None,
-        });
+        schema.columns.push(Column::new(name, data_type, "test"));
         schema.version += 1;
         let text = default.as_ref().map_or(NULL.into(), |value| array_value_to_string(value, 0).unwrap());
         let defaults: BTreeMap<_, _> = default.into_iter().map(|value| (name.to_string(), value)).collect();
@@ -397,13 +391,7 @@ pub fn memory_lake(store: Arc<dyn ObjectStore>) -> Lake {
 
 /// Divided tables have two columns more to be divided by.
 fn schema(table: TableId, kind: KeyKind, settings: &TableSettings) -> TableSchema {
-    let column = |name: &str, data_type: DataType| Column {
-        name: name.into(),
-        data_type,
-        nullable: true,
-        source_type: "test".into(),
-        lake: None,
-    };
+    let column = |name: &str, data_type: DataType| Column::new(name, data_type, "test");
     let mut columns: Vec<_> = key_types(kind).into_iter().zip(["id", "id2"]).map(|(t, name)| column(name, t)).collect();
     let key_columns = columns.len();
     // The key is neither first nor in order.

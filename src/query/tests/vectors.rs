@@ -33,15 +33,11 @@ fn schema() -> Arc<TableSchema> {
         source_type: "any".to_string(),
         lake: None,
     };
-    Arc::new(TableSchema {
-        table: TableId::new("shop", "orders"),
-        columns: vec![column("id", DataType::Int64, false), column("note", DataType::Utf8, true)],
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    })
+    Arc::new(TableSchema::new(
+        TableId::new("shop", "orders"),
+        vec![column("id", DataType::Int64, false), column("note", DataType::Utf8, true)],
+        vec![0],
+    ))
 }
 
 fn batch(changes: &[(i64, Option<String>)]) -> ChangeBatch {

@@ -120,15 +120,7 @@ impl TableInfo {
             return Err("it has no key".into());
         }
         let key = (0..columns.len()).collect();
-        Ok(TableSchema {
-            table: self.table(),
-            columns,
-            key,
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        })
+        Ok(TableSchema::new(self.table(), columns, key))
     }
 
     fn key_column(&self, name: &str, numbers: NumberKeys) -> Result<Column, String> {

@@ -114,13 +114,7 @@ impl Shape {
 
     /// A column of this shape.
     pub fn column(self, name: &str) -> Column {
-        Column {
-            name: name.to_string(),
-            data_type: self.data_type(),
-            nullable: true,
-            source_type: self.source_type().to_string(),
-            lake: None,
-        }
+        Column::new(name, self.data_type(), self.source_type())
     }
 }
 

@@ -335,15 +335,7 @@ mod tests {
             number => ShardProgress::After(SequenceNumber(number.into())),
         };
         let shards = shards.iter().map(|(id, text)| (id.to_string(), progress(text))).collect();
-        let schema = TableSchema {
-            table: TableId::new("dynamodb", "t"),
-            columns: vec![Shape::Text.column("id")],
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        let schema = TableSchema::new(TableId::new("dynamodb", "t"), vec![Shape::Text.column("id")], vec![0]);
         TableStream::resumed(Arc::new(schema), StreamProgress { stream: "arn".into(), since_ms: 0, shards })
     }
 

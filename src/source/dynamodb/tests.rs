@@ -17,15 +17,7 @@ use crate::schema::TableSchema;
 
 fn key_schema() -> TableSchema {
     let columns = vec![Shape::Text.column("id")];
-    TableSchema {
-        table: TableId::new("dynamodb", "t"),
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(TableId::new("dynamodb", "t"), columns, vec![0])
 }
 
 /// The schema that these items grow `schema` into.

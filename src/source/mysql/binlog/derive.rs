@@ -28,15 +28,7 @@ pub fn schema(map: &TableMap, given_key: Option<&[String]>, flavor: Flavor) -> R
         let column_type = column_type(wire, metadata, flavor).map_err(|what| format!("column {name}: {what}"))?;
         columns.push(column_type.column(name, *nullable));
     }
-    let mut schema = TableSchema {
-        table: map.table.clone(),
-        columns,
-        key: Vec::new(),
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    };
+    let mut schema = TableSchema::new(map.table.clone(), columns, Vec::new());
     schema.key = match given_key {
         Some(names) => key_of_names(&schema, names)?,
         None => primary_key(map)?,

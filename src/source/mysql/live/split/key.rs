@@ -202,15 +202,11 @@ mod tests {
 
     fn key(columns: &[(&str, &str)]) -> Key {
         let types: Vec<ColumnType> = columns.iter().map(|(_, kind)| kind.parse().unwrap()).collect();
-        let schema = TableSchema {
-            table: TableId::new("shop", "orders"),
-            columns: columns.iter().zip(&types).map(|((name, _), kind)| kind.column(*name, false)).collect(),
-            key: (0..columns.len()).collect(),
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        let schema = TableSchema::new(
+            TableId::new("shop", "orders"),
+            columns.iter().zip(&types).map(|((name, _), kind)| kind.column(*name, false)).collect(),
+            (0..columns.len()).collect(),
+        );
         Key::of(&schema, &types)
     }
 

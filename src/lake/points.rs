@@ -227,7 +227,8 @@ impl Points {
         let failed = || LakeError::delta(&table, "fold the points of the job");
         let version = i64::try_from(sequence).unwrap_or(i64::MAX);
         let transaction = Transaction::new(self.app_id(into), version);
-        let properties = CommitProperties::default().with_application_transaction(transaction);
+        // Not tried again upon another's commit, which may have brought the same points.
+        let properties = CommitProperties::default().with_application_transaction(transaction).with_max_retries(0);
         let write = delta.write([rows]).with_save_mode(SaveMode::Append).with_table_name(into.name());
         write.with_commit_properties(properties).await.map(|_| ()).map_err(failed())
     }
@@ -392,4 +393,32 @@ pub fn rows(points: &[Point]) -> Result<RecordBatch, LakeError> {
     ];
     let table = TableId::new("alluvium", "batches");
     RecordBatch::try_new(batches_schema(), columns).map_err(LakeError::arrow(&table, "list the points of the job"))
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::change::SourcePosition;
+
+    #[tokio::test]
+    async fn of_two_processes_that_fold_at_once_none_doubles_a_point() {
+        let lake = Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), Arc::new(InMemory::new()));
+        for round in 0..3 {
+            let (one, other) = (Points::new(&lake, "shop"), Points::new(&lake, "shop"));
+            for sequence in round * 10 + 1..=round * 10 + 10 {
+                let position = SourcePosition { order: (1, sequence), text: format!("binlog.000001:{sequence}") };
+                let end = ResumePoint { position, gtid_set: None };
+                one.put(&Point::new(sequence, end, None, 0, Vec::new())).await.unwrap();
+            }
+            // One of them may fail: it tries again another time.
+            let (first, second) = tokio::join!(one.fold(1), other.fold(1));
+            assert!(first.is_ok() || second.is_ok(), "{first:?} {second:?}");
+            let table = one.table(Folded::Batches).await.unwrap().expect("points were folded");
+            let files = table.snapshot().unwrap().log_data();
+            let rows: usize = files.iter().map(|file| file.num_records().unwrap_or(0)).sum();
+            assert_eq!(rows as u64, (round + 1) * 10);
+        }
+    }
 }

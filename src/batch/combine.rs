@@ -1,6 +1,8 @@
 //! Puts the changes of one key together where the log left columns out: a column that a change does not have is that
 //! of the change before, down to one that has the whole row.
 //!
+//! A patch of a document of a row that was read for a first load leaves the row unsettled: it may have been read with the patch in it.
+//!
 //! A key whose row moved to another key keeps, besides its last change, what it was before it moved: the row under
 //! the other key may need it ([`super::moved`]).
 
@@ -156,12 +158,18 @@ impl Fills {
                 break;
             }
             let old = parts[from.0].gap(from.1, columns);
+            // A row that was read for a first load may have the patch already.
+            let is_unsettled = |gap: &Gap, column| base == Operation::Read && gap.is_patched(column);
+            let mut is_settled = true;
             for column in 0..columns {
-                self.fill_column(index, column, (*from, &old), gap, &mut patches);
+                match is_unsettled(gap, column) {
+                    true => is_settled = false,
+                    false => self.fill_column(index, column, (*from, &old), gap, &mut patches),
+                }
             }
             if base != Operation::Update {
                 operation = Operation::Insert;
-                gap.set_moved(old.moved());
+                gap.set_moved(if is_settled { old.moved() } else { Moved::Unsettled });
                 gap.set_origin(old.origin());
             }
         }

@@ -30,13 +30,24 @@ pub struct KeyedChanges {
     pub schema: Arc<TableSchema>,
     /// All rows that the table had before are to go first.
     pub truncate: bool,
-    /// The table may lack rows whose old values are needed: they are still to be loaded, and come whole then. Such
-    /// rows are left out; otherwise they are a fault.
-    pub while_loading: bool,
+    /// What it means if the table lacks a row whose old values are needed.
+    pub absent_rows: AbsentRows,
     pub(super) converter: RowConverter,
     pub(super) rows: KeyedRows,
     /// Where rows moved to other keys without all of their columns.
     pub(super) moved: Option<MovedRows>,
+}
+
+/// What a row is that a change needs and that the table does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbsentRows {
+    /// A fault: the table has all rows.
+    Fault,
+    /// Nothing: all rows are still to be loaded. The change is left out.
+    Expected,
+    /// The change is left out, for some rows are still to be loaded. Its key is noted if the row may be one of the others: it was under
+    /// another key before, or was read without its place in the log being known.
+    Noted,
 }
 
 /// Where the slices come from.
@@ -76,10 +87,10 @@ impl KeyedChanges {
         table.close(SpillDir::new(std::env::temp_dir()), GIVEN_BYTES_MAX).into_keyed()
     }
 
-    /// The same with [`Self::while_loading`] set so.
+    /// The same with [`Self::absent_rows`] set so.
     #[must_use]
-    pub fn for_load(self, while_loading: bool) -> Self {
-        Self { while_loading, ..self }
+    pub fn with_absent_rows(self, absent_rows: AbsentRows) -> Self {
+        Self { absent_rows, ..self }
     }
 
     /// The next slice, or `None` after the last. At most 65,536 rows or 16 MiB, at least one row.

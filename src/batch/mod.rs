@@ -21,7 +21,7 @@ mod tests;
 
 pub use error::BatchError;
 pub use key::{NullKey, key_converter, null_key};
-pub use keyed::{KeyedChanges, KeyedSlice};
+pub use keyed::{AbsentRows, KeyedChanges, KeyedSlice};
 pub use micro::{BatchLimits, ClosedBatch, MicroBatch};
 pub use moved::MovedFrom;
 pub use spill::SpillDir;

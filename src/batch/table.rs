@@ -6,13 +6,13 @@ use arrow::row::RowConverter;
 
 use super::held::{HeldRows, with_schema};
 use super::key::check_keys;
-use super::keyed::{KeyedChanges, KeyedRows};
+use super::keyed::{AbsentRows, KeyedChanges, KeyedRows};
 use super::merge::{Input, Merge};
 use super::moved::MovedRows;
 use super::sorted::{BlockLimits, SortedRows};
 use super::spill::{Run, SpillDir, SpillFile};
 use super::{BatchError, key_converter};
-use crate::change::{ChangeBatch, Gaps, Moved, Operation};
+use crate::change::{ChangeBatch, Gaps, Operation};
 use crate::schema::TableSchema;
 
 /// How many runs are merged at once. Each holds a block in memory; more are merged in several passes.
@@ -64,10 +64,8 @@ pub(super) struct PendingTable {
     truncate: bool,
     /// Whether rows moved to other keys with columns that the log left out.
     has_moved: bool,
-}
-
-fn has_moved(gaps: &Gaps) -> bool {
-    (0..gaps.len()).any(|row| gaps.get(row).moved() == Moved::Here)
+    /// Whether changes say how documents changed, instead of the documents.
+    has_patches: bool,
 }
 
 impl PendingTable {
@@ -85,6 +83,7 @@ impl PendingTable {
             open_truncates: Vec::new(),
             truncate: false,
             has_moved: false,
+            has_patches: false,
         })
     }
 
@@ -108,7 +107,8 @@ impl PendingTable {
             let columns = with_schema(&self.schema, &changes.rows.slice(skip, rows - skip));
             let operations = changes.operations[skip..].to_vec();
             let gaps = changes.gaps.as_ref().and_then(|gaps| gaps.slice(skip, rows - skip));
-            self.has_moved |= gaps.as_ref().is_some_and(has_moved);
+            self.has_moved |= gaps.as_ref().is_some_and(Gaps::has_moved);
+            self.has_patches |= gaps.as_ref().is_some_and(Gaps::has_patches);
             let held = columns.and_then(|columns| HeldRows::new(columns, operations, gaps, first + skip as u64));
             self.hold(held.map_err(|source| self.columns_error(source))?);
         }
@@ -217,6 +217,11 @@ impl TableChanges {
         &self.pending.schema
     }
 
+    /// Whether rows may have to be left out, if the table is being loaded.
+    pub fn may_unsettle(&self) -> bool {
+        self.pending.has_moved || self.pending.has_patches
+    }
+
     #[cfg(test)]
     pub(super) fn damage(&self, change: impl FnOnce(&mut std::fs::File)) {
         self.pending.runs[0].file.damage(change);
@@ -239,7 +244,7 @@ impl TableChanges {
             KeyedRows::Merged(Merge::new(&schema, &converter, inputs)?)
         };
         let moved = has_moved.then(MovedRows::default);
-        let mut keyed = KeyedChanges { schema, truncate, while_loading: false, converter, rows, moved };
+        let mut keyed = KeyedChanges { schema, truncate, absent_rows: AbsentRows::Fault, converter, rows, moved };
         keyed.note_moved(self.memory_bytes.max(MOVED_BYTES_MIN))?;
         Ok(keyed)
     }

@@ -16,11 +16,13 @@ pub enum Moved {
     Away = 2,
     /// Nowhere: the row was deleted before it was updated, which no sound log says.
     Lost = 3,
+    /// Under its own key, but a patch may be in the row already: that was read for a first load after the patch was made, or before.
+    Unsettled = 4,
 }
 
 impl Moved {
     fn from_u8(value: u8) -> Self {
-        [Self::No, Self::Here, Self::Away].into_iter().find(|moved| *moved as u8 == value).unwrap_or(Self::Lost)
+        [Self::No, Self::Here, Self::Away, Self::Unsettled].into_iter().find(|moved| *moved as u8 == value).unwrap_or(Self::Lost)
     }
 }
 
@@ -153,6 +155,22 @@ impl Gaps {
         bytes.map_or_else(|| Gap::none(self.columns), |bytes| Gap { bytes: bytes.to_vec() })
     }
 
+    /// Whether some row was under another key before.
+    pub fn has_moved(&self) -> bool {
+        let at = width(self.columns) - TAIL_BYTES;
+        self.rows().any(|row| row.get(at) == Some(&(Moved::Here as u8)))
+    }
+
+    /// Whether some column of some row is a patch.
+    pub fn has_patches(&self) -> bool {
+        let half = self.columns.div_ceil(8);
+        self.rows().any(|row| row.iter().skip(half).take(half).any(|byte| *byte != 0))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(width(self.columns))
+    }
+
     pub fn push(&mut self, gap: &Gap) {
         self.bytes.extend_from_slice(&gap.bytes);
     }
@@ -199,6 +217,24 @@ mod tests {
         gap.set_absent(8, false);
         gap.set_patched(0, false);
         assert!(!gap.is_open());
+    }
+
+    #[test]
+    fn patches_and_moves_are_found_among_other_rows() {
+        let mut gaps = Gaps::new(9);
+        let (mut absent, mut away) = (Gap::none(9), Gap::none(9));
+        absent.set_absent(8, true);
+        away.set_moved(Moved::Away);
+        gaps.push(&absent);
+        gaps.push(&away);
+        assert!(!gaps.has_moved() && !gaps.has_patches());
+        let (mut patched, mut here) = (gaps.clone(), gaps.clone());
+        absent.set_patched(8, true);
+        patched.push(&absent);
+        assert!(patched.has_patches() && !patched.has_moved());
+        away.set_moved(Moved::Here);
+        here.push(&away);
+        assert!(here.has_moved() && !here.has_patches());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The upsert of one batch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch, UInt64Array};
@@ -19,6 +20,7 @@ use super::partition::PartitionedWriter;
 use super::write::{ColumnMap, DataWriter, NewFiles, abandon};
 use super::{CommitOutcome, CommitSummary, CommitTag, LakeError, LakeTable, stats};
 use crate::batch::{BatchError, KeyedChanges, KeyedSlice};
+use crate::change::RowKey;
 use crate::config::MergeMode;
 use crate::failpoint;
 
@@ -30,6 +32,9 @@ const KEYS_SHARE: usize = 4;
 /// The same for the rows that wait for the file of their partition.
 const PARTITION_SHARE: usize = 8;
 
+/// Rows that a table may have left out at a time while it is loaded: their keys are part of each commit.
+const UNSETTLED_MAX: usize = if cfg!(test) { 8 } else { 20_000 };
+
 /// A batch whose new rows are written and whose old rows are found.
 struct Staged {
     truncate: bool,
@@ -37,6 +42,8 @@ struct Staged {
     located: Located,
     /// All keys, to locate them again; `None` if they did not fit into memory at once.
     keys: Option<Arc<KeySet>>,
+    /// Rows that are left out though they are of the part that is loaded.
+    unsettled: Vec<RowKey>,
 }
 
 /// Writes the new rows of a batch.
@@ -101,7 +108,7 @@ impl LakeTable {
     /// again: what was committed after all is found by its transaction.
     ///
     /// # Errors
-    /// [`LakeError::Changes`] if `tag` has no transaction; [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
+    /// [`LakeError::Changes`] if `tag` has no transaction; [`LakeError::Unsettled`] if too many rows were left out so far; [`LakeError::DuplicateKey`] if the table has more than one live row of a key; then nothing is committed.
     pub async fn apply(&mut self, changes: KeyedChanges, tag: &CommitTag) -> Result<CommitOutcome, LakeError> {
         if tag.app_ids.is_empty() {
             let what = "a batch without an application transaction could be applied twice".to_string();
@@ -114,12 +121,18 @@ impl LakeTable {
             return Ok(CommitOutcome::Conflict);
         }
         let mut staged = self.stage(changes).await?;
+        let mut tag = tag.clone();
+        tag.unsettled.extend(std::mem::take(&mut staged.unsettled));
+        if tag.unsettled.len() > UNSETTLED_MAX {
+            self.abandon(&staged.new).await;
+            return Err(LakeError::Unsettled { table: self.table.clone(), rows_max: UNSETTLED_MAX });
+        }
         for _ in 0..ATTEMPTS_MAX {
             let changes = self.plan(&staged).await?;
-            match self.commit_changes(&staged, &changes, tag).await? {
+            match self.commit_changes(&staged, &changes, &tag).await? {
                 Attempt::Committed => {
                     let summary = self.finish(&staged, changes)?;
-                    return Ok(CommitOutcome::Committed(summary));
+                    return Ok(CommitOutcome::Committed(CommitSummary { unsettled: tag.unsettled, ..summary }));
                 }
                 Attempt::AlreadyApplied => return Ok(CommitOutcome::AlreadyApplied { version: self.version() }),
                 Attempt::Overtaken => {}
@@ -137,14 +150,14 @@ impl LakeTable {
 
     /// Reads the batch once: writes its rows, and locates their old versions.
     async fn stage(&mut self, changes: KeyedChanges) -> Result<Staged, LakeError> {
-        let (schema, truncate, while_loading) = (changes.schema.clone(), changes.truncate, changes.while_loading);
+        let (schema, truncate, absent_rows) = (changes.schema.clone(), changes.truncate, changes.absent_rows);
         let columns = ColumnMap::new(&self.table, &self.arrow_schema(), &schema.arrow_schema())?;
         self.check_key(&schema.key_names())?;
         let mut writer = self.batch_writer();
         let mut located = Located::new(self.has_feed());
         let mut first_key = 0;
         let mut keys = KeySetBuilder::new(self.prober.space.clone());
-        let mut once = true;
+        let (mut once, mut unsettled) = (true, Vec::new());
         let keys_max = self.lake.memory_bytes() / KEYS_SHARE;
         let mut slices = slices(changes);
         while let Some(slice) = slices.recv().await {
@@ -165,9 +178,9 @@ impl LakeTable {
                     columns: &columns,
                     first_key,
                     truncate,
-                    while_loading,
+                    absent_rows,
                 };
-                self.write_with_old_values(&part, own, &mut writer).await?;
+                unsettled.extend(self.write_with_old_values(&part, own, &mut writer).await?);
                 first_key += slice.rows.num_rows() as u64;
                 continue;
             }
@@ -187,7 +200,7 @@ impl LakeTable {
         let keys = Arc::new(keys.finish());
         self.prober.locate(&self.files, &keys, &mut located).await?;
         let new = writer.finish().await?;
-        Ok(Staged { truncate, new, located, keys: once.then_some(keys) })
+        Ok(Staged { truncate, new, located, keys: once.then_some(keys), unsettled })
     }
 
     /// A writer of rows of any partition.
@@ -307,6 +320,7 @@ impl LakeTable {
             files_added: (staged.new.adds.len() + changes.new.adds.len()) as u64,
             files_touched: changes.removed.len() as u64,
             bytes_written: staged.new.bytes() + changes.new.bytes(),
+            unsettled: BTreeSet::new(),
         };
         self.adopt(changes)?;
         Ok(summary)

@@ -1,6 +1,6 @@
 //! One atomic commit, and what its outcome was: an error says nothing, only the log does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deltalake::kernel::Action;
 use deltalake::kernel::Transaction;
@@ -11,7 +11,7 @@ use deltalake::table::state::DeltaTableState;
 use deltalake::{DeltaResult, DeltaTableError};
 
 use super::{LakeError, LakeTable};
-use crate::change::SourcePosition;
+use crate::change::{RowKey, SourcePosition};
 
 /// What a commit carries besides data.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,9 @@ pub struct CommitTag {
     pub app_ids: Vec<(String, i64)>,
     /// Goes into commitInfo as it is: `alluvium.job`, `alluvium.position`, ...
     pub info: BTreeMap<String, serde_json::Value>,
+    /// Rows that batches before had to leave out while the table was being loaded, and that have not been read since. The commit carries
+    /// them on, with those that it leaves out itself.
+    pub unsettled: BTreeSet<RowKey>,
 }
 
 /// How an attempt to change a table ended.
@@ -36,7 +39,7 @@ pub enum CommitOutcome {
 }
 
 /// What a commit did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommitSummary {
     pub version: i64,
     pub rows_upserted: u64,
@@ -48,6 +51,8 @@ pub struct CommitSummary {
     pub files_touched: u64,
     /// Size of the new data files, in bytes.
     pub bytes_written: u64,
+    /// Rows that are left out so far, while the table is being loaded: they are to be read from the source.
+    pub unsettled: BTreeSet<RowKey>,
 }
 
 /// What became of one attempt.
@@ -63,6 +68,9 @@ impl CommitTag {
     /// The entry of commitInfo that says which position of the source the version is equal to.
     pub const POSITION: &str = "alluvium.position";
 
+    /// The entry of commitInfo that has the keys of rows that are left out so far.
+    pub(super) const UNSETTLED: &str = "alluvium.unsettled";
+
     /// The same for a commit that brings the table to another position.
     #[must_use]
     pub fn at(self, position: &SourcePosition) -> Self {
@@ -77,9 +85,17 @@ impl CommitTag {
         CommitProperties::default()
             .with_max_retries(0)
             .with_application_transactions(self.app_ids.iter().map(transaction).collect())
-            .with_metadata(self.info.clone())
+            .with_metadata(self.metadata())
             .with_create_checkpoint(false)
             .with_cleanup_expired_logs(Some(false))
+    }
+
+    fn metadata(&self) -> BTreeMap<String, serde_json::Value> {
+        let mut info = self.info.clone();
+        if !self.unsettled.is_empty() {
+            info.insert(Self::UNSETTLED.to_string(), serde_json::json!(self.unsettled));
+        }
+        info
     }
 
     /// The same with one more entry in commitInfo.

@@ -91,6 +91,12 @@ pub enum LakeError {
          they would come; load the table again with: alluvium run --resnapshot {table}"
     )]
     NoOldRow { table: TableId },
+    #[error(
+        "more than {rows_max} rows of {table} got other keys, or other documents, by changes that do not say all of their columns, while the \
+         table was being loaded; let the sessions that do that log whole rows until the load is over (binlog_row_image=FULL, no PARTIAL_JSON), \
+         then load the table again with: alluvium run --resnapshot {table}"
+    )]
+    Unsettled { table: TableId, rows_max: usize },
     #[error("changes of {table} do not fit together: {what}")]
     Changes { table: TableId, what: String },
     #[error("that is no key of table {table}: {what}")]
@@ -132,6 +138,7 @@ impl LakeError {
             | Self::ColumnType { table, .. }
             | Self::DuplicateKey { table, .. }
             | Self::NoOldRow { table }
+            | Self::Unsettled { table, .. }
             | Self::Settings { table, .. }
             | Self::Changes { table, .. } => Some(table),
             Self::Batch { source, .. } => source.table_at_fault(),
@@ -155,6 +162,7 @@ impl LakeError {
             | Self::Settings { .. }
             | Self::Key { .. }
             | Self::Restore { .. }
+            | Self::Unsettled { .. }
             | Self::ColumnType { .. } => LakeErrorKind::Misconfigured,
             Self::Parquet { .. }
             | Self::Arrow { .. }

@@ -25,8 +25,8 @@ use crate::change::{Ending, ResumePoint, SourceIdentity, SourcePosition, TableId
 use crate::schema::TableSchema;
 
 /// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most,
-/// and format 2 no changes of columns but added ones.
-const FORMAT: u32 = 3;
+/// format 2 no changes of columns but added ones, and format 3 no loads that settle.
+const FORMAT: u32 = 4;
 
 /// After how many entries the folded state is stored: it bounds what a start has to read.
 const ENTRIES_PER_STATE: u64 = 50;
@@ -130,8 +130,15 @@ impl StopRecord {
     }
 }
 
-fn is_false(flag: &bool) -> bool {
+pub(super) fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+impl SplitRecord {
+    /// Whether the table loses all rows that it has before these come.
+    pub fn empties(&self) -> bool {
+        self.after.is_none() && self.condition.is_none() && !self.settling
+    }
 }
 
 impl SchemaRecord {
@@ -165,6 +172,12 @@ pub struct SplitRecord {
     /// Of a load of some rows only: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
+    /// All key ranges had been read before: these are rows that batches had to leave out meanwhile.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settling: bool,
+    /// Of a split without an end: rows may have been left out, so the load is not over with it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unsettled: bool,
 }
 
 /// Why the ledger could not be read or written.
@@ -495,7 +508,7 @@ mod tests {
     fn split(index: u64, after: Option<&str>, last: Option<&str>) -> Option<SplitRecord> {
         let table = TableId::new("shop", "orders");
         let (after, last) = (after.map(Into::into), last.map(Into::into));
-        Some(SplitRecord { table, index, after, last, rows: 10, condition: None })
+        Some(SplitRecord { table, index, after, last, rows: 10, condition: None, settling: false, unsettled: false })
     }
 
     fn stop(table: &str, reason: &str) -> Work {
@@ -519,7 +532,7 @@ mod tests {
         assert_eq!(ledger.load().await.unwrap().as_ref(), Some(&state));
         assert_eq!(
             load_of(&state),
-            LoadState::Loading { index: 1, after: Some("7".into()), rows: 10, condition: None }
+            LoadState::Loading { index: 1, after: Some("7".into()), rows: 10, condition: None, settling: false }
         );
         ledger.fold(&state, true).await.unwrap();
         assert_eq!(ledger.load().await.unwrap(), Some(state));
@@ -604,7 +617,24 @@ mod tests {
         let last = state.last_splits.clone();
         state.revert_splits(&last);
         let load = &state.tables[&TableId::new("shop", "orders")].load;
-        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0, condition: None });
+        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0, condition: None, settling: false });
+    }
+
+    #[tokio::test]
+    async fn a_load_that_left_rows_out_settles_before_it_is_over() {
+        let store = Arc::new(InMemory::new());
+        let ledger = ledger(&store);
+        let mut state = begun(&ledger).await;
+        step(&ledger, &mut state, new_table("orders", true), 4).await;
+        let last = split(0, None, None).map(|split| SplitRecord { unsettled: true, ..split });
+        step(&ledger, &mut state, batch("orders", last), 10).await;
+        let settling = LoadState::Loading { index: 1, after: None, rows: 10, condition: None, settling: true };
+        assert_eq!(load_of(&state), settling);
+        let settled = split(1, None, None).map(|split| SplitRecord { settling: true, ..split });
+        step(&ledger, &mut state, batch("orders", settled), 20).await;
+        assert_eq!(load_of(&state), LoadState::Done);
+        state.revert_splits(&state.last_splits.clone());
+        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: true });
     }
 
     #[test]
@@ -645,6 +675,6 @@ mod tests {
         step(&ledger, &mut state, stop, 10).await;
         assert_eq!(state.followed().count(), 0);
         step(&ledger, &mut state, new_table("orders", true), 20).await;
-        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None });
+        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: false });
     }
 }

@@ -12,7 +12,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::{CommitTag, Lake, LakeError, LakeTable};
-use crate::change::TableId;
+use crate::change::{RowKey, TableId};
 
 /// The log's folder below a table.
 pub(super) const LOG_FOLDER: &str = "_delta_log";
@@ -161,6 +161,27 @@ impl LakeTable {
             }
         }
         Ok(None)
+    }
+
+    /// The keys of rows that the application's newest batch, and those before it, left out of a table that is being loaded.
+    ///
+    /// # Errors
+    /// [`LakeError::Damaged`] if the batch's commit is not in the log any more, or says something else.
+    pub async fn unsettled(&mut self, app_id: &str) -> Result<BTreeSet<RowKey>, LakeError> {
+        let Some(number) = self.txn(app_id).await? else { return Ok(BTreeSet::new()) };
+        let damaged = |version: u64, reason: String| LakeError::Damaged {
+            table: self.table.clone(),
+            file: commit_path(version).to_string(),
+            reason,
+        };
+        let newest = self.state.version();
+        let missing = || damaged(newest, format!("step {number} of {app_id} is not in the log any more"));
+        let version = self.version_of(app_id, number).await?.ok_or_else(missing)?;
+        let commit = find_commit(self.store.as_ref(), &self.table, version).await?.ok_or_else(missing)?;
+        match commit.info.get(CommitTag::UNSETTLED) {
+            None => Ok(BTreeSet::new()),
+            Some(keys) => BTreeSet::deserialize(keys).map_err(|error| damaged(version, error.to_string())),
+        }
     }
 }
 

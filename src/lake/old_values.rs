@@ -19,8 +19,8 @@ use super::files::FileEntry;
 use super::locate::{KeySetBuilder, Located, RowHit};
 use super::write::ColumnMap;
 use super::{LakeError, LakeTable};
-use crate::batch::KeyedSlice;
-use crate::change::{Gaps, Moved, json_patch};
+use crate::batch::{AbsentRows, KeyedSlice};
+use crate::change::{Gaps, Moved, RowKey, json_patch};
 use crate::schema::TableSchema;
 
 /// What a slice with gaps is written with.
@@ -33,8 +33,7 @@ pub(super) struct Slice<'a> {
     pub first_key: u64,
     /// The batch empties the table first: it has no old rows.
     pub truncate: bool,
-    /// Leave out rows that the table lacks.
-    pub while_loading: bool,
+    pub absent_rows: AbsentRows,
 }
 
 /// Where the old row of each row of a slice is; `None` where it needs none.
@@ -68,6 +67,9 @@ impl LakeTable {
     /// Writes a slice with gaps, as many rows at a time as the memory has room for their old values. `own` are the
     /// rows that the table has under the slice's own keys.
     ///
+    /// While the table is being loaded, rows whose old values are missing are left out; the result are the keys of those that
+    /// need not come with the rest of the load ([`AbsentRows::Noted`]).
+    ///
     /// # Errors
     /// [`LakeError::NoOldRow`] if the table lacks a row whose old values are needed, and is not being loaded.
     pub(super) async fn write_with_old_values(
@@ -75,7 +77,7 @@ impl LakeTable {
         slice: &Slice<'_>,
         own: Vec<RowHit>,
         writer: &mut BatchWriter,
-    ) -> Result<(), LakeError> {
+    ) -> Result<Vec<RowKey>, LakeError> {
         let (places, keep) = self.places(slice, own).await?;
         let failed = LakeError::arrow(&self.table, "fill in the columns that a change leaves out");
         let mut row = 0;
@@ -92,7 +94,12 @@ impl LakeTable {
             writer.write(&slice.columns.apply(&rows, &keep)?, numbers.as_ref()).await?;
             row = part.end;
         }
-        Ok(())
+        let is_left_out = |row: &usize| !keep.value(*row) && !slice.slice.deleted.value(*row);
+        let is_noted = |row: &usize| slice.gaps.get(*row).moved() != Moved::No;
+        let rows = (0..keep.len()).filter(|_| slice.absent_rows == AbsentRows::Noted);
+        let unsettled: Vec<usize> = rows.filter(is_left_out).filter(is_noted).collect();
+        RowKey::of_rows(&slice.slice.rows, &slice.schema.key, &unsettled)
+            .map_err(LakeError::arrow(&self.table, "note the keys of rows that are left out"))
     }
 
     fn patch_error(&self, error: &str) -> LakeError {
@@ -129,7 +136,7 @@ impl LakeTable {
             if !needs(&row) {
                 places[row] = None;
             } else if places[row].is_none() {
-                if !slice.while_loading {
+                if slice.absent_rows == AbsentRows::Fault {
                     return Err(LakeError::NoOldRow { table: self.table.clone() });
                 }
                 keep[row] = false;

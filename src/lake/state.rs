@@ -50,6 +50,9 @@ pub enum LoadState {
         rows: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         condition: Option<String>,
+        /// All key ranges are read; what is left are rows that batches had to leave out meanwhile.
+        #[serde(default, skip_serializing_if = "super::ledger::is_false")]
+        settling: bool,
     },
     Done,
 }
@@ -118,7 +121,8 @@ impl JobState {
         let splits = known.map_or(0, |known| known.splits);
         let load = match known {
             _ if record.load => {
-                LoadState::Loading { index: splits, after: None, rows: 0, condition: record.condition.clone() }
+                let condition = record.condition.clone();
+                LoadState::Loading { index: splits, after: None, rows: 0, condition, settling: false }
             }
             Some(known) if !record.replaces => known.load.clone(),
             _ => LoadState::Done,
@@ -147,7 +151,7 @@ impl JobState {
                 LoadState::Done => 0,
             };
             let (index, after, condition) = (split.index, split.after.clone(), split.condition.clone());
-            table.load = LoadState::Loading { index, after, rows, condition };
+            table.load = LoadState::Loading { index, after, rows, condition, settling: split.settling };
             table.splits = split.index;
         }
         self.last_splits.clear();
@@ -174,14 +178,15 @@ impl LoadState {
             Self::Loading { rows, .. } => *rows,
             Self::Done => 0,
         };
-        match &split.last {
-            Some(last) => Self::Loading {
-                index: split.index.saturating_add(1),
-                after: Some(last.clone()),
-                rows: before + split.rows,
-                condition: split.condition.clone(),
-            },
-            None => Self::Done,
+        if split.last.is_none() && !split.unsettled {
+            return Self::Done;
+        }
+        Self::Loading {
+            index: split.index.saturating_add(1),
+            after: split.last.clone(),
+            rows: before + split.rows,
+            condition: split.condition.clone(),
+            settling: split.last.is_none(),
         }
     }
 }

@@ -86,7 +86,7 @@ impl World {
             let operations = vec![Operation::Insert];
             let changes = ChangeBatch { schema: self.schema.clone(), rows, operations, gaps: None, transactions };
             let keyed = KeyedChanges::from_batches(self.schema.clone(), vec![changes]).unwrap();
-            let tag = CommitTag { app_ids: vec![("test".into(), self.sequence)], info: Default::default() };
+            let tag = CommitTag { app_ids: vec![("test".into(), self.sequence)], ..CommitTag::default() };
             let outcome = self.table.apply(keyed, &tag).await.unwrap();
             assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
         }

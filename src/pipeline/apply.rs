@@ -1,6 +1,6 @@
 //! The apply step: keyed changes and the ledger's number become a commit of the table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow::array::{ArrayRef, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::PipelineError;
 use crate::batch::KeyedChanges;
-use crate::change::TableId;
+use crate::change::{RowKey, TableId};
 use crate::lake::{CommitOutcome, CommitTag, Fills, Lake, LakeTable, LedgerEntry, SchemaRecord};
 use crate::maintain::{Chore, ChoreReport, Occasion, Upkeep};
 
@@ -21,6 +21,9 @@ pub trait Apply: Send {
 
     /// The version of `table` whose commit carries this very number under `app_id`, if the log still has it.
     async fn version_of(&mut self, table: &TableId, app_id: &str, number: u64) -> Result<Option<u64>, PipelineError>;
+
+    /// The keys of rows that batches left out of `table` so far, while it is being loaded; none for a table that is not there.
+    async fn unsettled(&mut self, table: &TableId, app_id: &str) -> Result<BTreeSet<RowKey>, PipelineError>;
 
     /// Applies one batch to one table. Durable when it returns.
     async fn apply(
@@ -75,6 +78,13 @@ impl Apply for LakeApply {
         match self.open(table).await? {
             Some(open) => Ok(open.version_of(app_id, i64::try_from(number).unwrap_or(i64::MAX)).await?),
             None => Ok(None),
+        }
+    }
+
+    async fn unsettled(&mut self, table: &TableId, app_id: &str) -> Result<BTreeSet<RowKey>, PipelineError> {
+        match self.open(table).await? {
+            Some(open) => Ok(open.unsettled(app_id).await?),
+            None => Ok(BTreeSet::new()),
         }
     }
 
@@ -175,5 +185,5 @@ pub(super) fn tag(job: &str, entry: &LedgerEntry) -> CommitTag {
         (CommitTag::POSITION.to_string(), entry.end.position.text.clone().into()),
         ("alluvium.commit_time_us".to_string(), entry.commit_time_us.into()),
     ]);
-    CommitTag { app_ids: vec![(app_id(job), sequence)], info }
+    CommitTag { app_ids: vec![(app_id(job), sequence)], info, unsettled: BTreeSet::new() }
 }

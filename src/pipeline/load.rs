@@ -9,6 +9,11 @@
 //! changes after `low` are laid over them; the last change per key counts, and the commit is the table's
 //! loaded part exactly as it was at the last `high` of the batch. Changes to rows that are not loaded yet are applied like all
 //! others: when their split comes, it is placed at a later point of the log, and overwrites them by key.
+//! A change that leaves columns out needs the old row, and is left out itself where the table does not have that row yet. That is right if the row is
+//! still to be read under the change's key. It is not if the row came there from another key, which was not read yet: the part of the table that it came to
+//! may have been read already. Such rows are *unsettled*: the table's commits carry their keys, the next waves read them once more, and a load ends only when none is
+//! left. So do rows with a changed document that were read without their place in the log being known, for a change may be in them already.
+//!
 //! So no change has to be compared with a key range, whatever the key's collation. The first split of a load
 //! empties the table, so that a table can be loaded again.
 //!
@@ -21,10 +26,10 @@ use std::time::Duration;
 use super::PipelineError;
 use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
-use super::wave::{self, Aborting, LoadJob, Wave, WaveLimits};
-use crate::change::{SourcePosition, TableId};
+use super::wave::{self, Aborting, LoadJob, Loaded, Wave, WaveLimits};
+use crate::change::{RowKey, SourcePosition, TableId};
 use crate::config::Job;
-use crate::lake::{LoadState, SplitRecord};
+use crate::lake::LoadState;
 use crate::source::{KeyRange, SourceErrorKind, SplitKey};
 
 /// Rows of a table's first split when the job leaves it open: small, to learn how wide rows are.
@@ -39,6 +44,9 @@ const WAVE_MEMORY_DIVISOR: usize = 8;
 
 /// Splits that each reader gets of a wave: with one only, all others would wait for the slowest.
 const SPLITS_PER_READER: usize = 3;
+
+/// Rows that are read once more with a wave, of each table: their condition is a long one.
+const UNSETTLED_ROWS: usize = 500;
 
 /// Between two looks at a source that is too busy for a load.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
@@ -116,7 +124,7 @@ impl Session<'_> {
         self.stop_keyless(&mut wave).await?;
         self.skip_stopped(reader);
         let Some(high) = wave.high().map(|high| high.position.clone()) else { return Ok(Progress::Going) };
-        let records: Vec<SplitRecord> = wave.parts.iter().map(wave::Part::record).collect();
+        let loaded: Vec<Loaded> = wave.parts.iter().map(wave::Part::loaded).collect();
         reader.place(wave.into_placed(self.environment.clock.unix_us()));
         let mut batch = self.new_batch();
         let until = Until { position: Some(&high), exactly: true, ..Until::default() };
@@ -125,10 +133,11 @@ impl Session<'_> {
         self.tally.stages.read += self.since(began);
         match filled {
             Filled::Ready => {
-                self.read_ahead(&records);
-                self.commit_batch(batch, records.clone()).await?;
+                self.read_ahead(&loaded);
+                let tables: Vec<TableId> = loaded.iter().map(|loaded| loaded.record.table.clone()).collect();
+                self.commit_batch(batch, loaded).await?;
                 self.skip_stopped(reader);
-                records.iter().for_each(|record| self.report_load(&record.table));
+                tables.iter().for_each(|table| self.report_load(table));
                 Ok(Progress::Going)
             }
             Filled::Ended => Ok(Progress::Ended),
@@ -182,15 +191,15 @@ impl Session<'_> {
         wave.parts.iter().all(|part| {
             let Some(table) = self.state.tables.get(part.job().table()) else { return false };
             let (index, after) = (part.job().index, part.job().range.after.as_ref().map(|key| &key.0));
-            let is_next = matches!(&table.load, LoadState::Loading { index: next, after: from, .. }
-                if *next == index && from.as_ref() == after);
+            let is_next = matches!(&table.load, LoadState::Loading { index: next, after: from, settling, .. }
+                if *next == index && from.as_ref() == after && *settling == part.job().settling);
             is_next && table.stopped.is_none() && table.schema.as_ref() == Some(&*part.job().schema)
         })
     }
 
-    /// Begins to read what comes after `records`, which are about to be applied.
-    fn read_ahead(&mut self, records: &[SplitRecord]) {
-        let jobs = self.load_jobs(records);
+    /// Begins to read what comes after `loaded`, which is about to be applied.
+    fn read_ahead(&mut self, loaded: &[Loaded]) {
+        let jobs = self.load_jobs(loaded);
         self.loads.next = (!jobs.is_empty()).then(|| self.read_wave(jobs));
     }
 
@@ -199,14 +208,15 @@ impl Session<'_> {
         Aborting(tokio::spawn(wave::read(source, jobs, self.loads.limits)))
     }
 
-    /// What is left to be loaded once `records` are.
-    fn load_jobs(&self, records: &[SplitRecord]) -> Vec<LoadJob> {
+    /// What is left to be loaded once `loaded` is.
+    fn load_jobs(&self, loaded: &[Loaded]) -> Vec<LoadJob> {
         let mut jobs = Vec::new();
         for (table, schema, state) in self.state.followed().filter(|(table, ..)| !self.loads.held_back.contains(table))
         {
-            let done = records.iter().find(|record| record.table == *table);
-            let load = done.map_or_else(|| state.load.clone(), |record| state.load.after(record));
-            let LoadState::Loading { index, after, rows, condition } = load else { continue };
+            let done = loaded.iter().find(|loaded| loaded.record.table == *table);
+            let load = done.map_or_else(|| state.load.clone(), |done| state.load.after(&done.record));
+            let LoadState::Loading { index, after, rows, condition, settling } = load else { continue };
+            let has_begun = after.is_some() || settling;
             let estimated = self.rows_estimated.get(table).filter(|_| condition.is_none());
             jobs.push(LoadJob {
                 schema: Arc::new(schema.clone()),
@@ -214,9 +224,18 @@ impl Session<'_> {
                 range: KeyRange { after: after.map(SplitKey), upto: None, condition },
                 rows: self.loads.split_rows(table),
                 rows_left: estimated.map(|all| all.saturating_sub(rows)).filter(|left| *left > 0),
+                unsettled: if has_begun { self.next_unsettled(table, done) } else { Vec::new() },
+                settling,
             });
         }
         jobs
+    }
+
+    /// Some of the rows that were left out of a table, those of `done` excepted.
+    fn next_unsettled(&self, table: &TableId, done: Option<&Loaded>) -> Vec<RowKey> {
+        let known = self.unsettled.get(table).into_iter().flatten();
+        let is_due = |key: &&RowKey| done.is_none_or(|done| !done.settled.contains(key) && !done.record.empties());
+        known.filter(is_due).take(UNSETTLED_ROWS).cloned().collect()
     }
 
     /// Takes out the tables that have rows without a whole key, and their rows from the wave.

@@ -1,18 +1,24 @@
 //! Finishes the step that an earlier process left unfinished.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::PipelineError;
-use super::apply::{app_id, tag};
+use super::apply::app_id;
 use super::reader::{Filled, Reader, Until};
 use super::session::{Progress, Session};
-use crate::change::TableId;
-use crate::lake::{LedgerEntry, Work};
+use crate::batch::{AbsentRows, TableChanges};
+use crate::change::{RowKey, TableId};
+use crate::lake::{LedgerEntry, LoadState, SplitRecord, Work};
 
-/// Whether rows of a first load of the table were part of the entry's batch.
-fn has_split_of(entry: &LedgerEntry, table: &TableId) -> bool {
-    matches!(&entry.work, Work::Batch { splits, .. } if splits.iter().any(|split| split.table == *table))
+/// The rows of a first load of the table that were part of the entry's batch.
+fn split_of<'a>(entry: &'a LedgerEntry, table: &TableId) -> Option<&'a SplitRecord> {
+    let Work::Batch { splits, .. } = &entry.work else { return None };
+    splits.iter().find(|split| split.table == *table)
+}
+
+fn is_at_fault(faults: &[(TableId, String)], table: &TableId) -> bool {
+    faults.iter().any(|(known, _)| known == table)
 }
 
 impl Session<'_> {
@@ -20,13 +26,13 @@ impl Session<'_> {
     /// tables are what the state says, unless the run was stopped meanwhile: then [`Progress::Ended`] is the result.
     pub(super) async fn recover(&mut self) -> Result<Progress, PipelineError> {
         let entry = self.state.newest.clone();
-        let mut faults = Vec::new();
+        let mut faults = self.read_unsettled().await?;
         match &entry.work {
             Work::Begin | Work::Stop { .. } => {}
             Work::Schema { tables } => {
                 // One that is not selected any more is taken out before anything is asked of it.
                 for record in tables.iter().filter(|record| !record.shadow) {
-                    if !self.selects(&record.schema.table) {
+                    if !self.selects(&record.schema.table) || is_at_fault(&faults, &record.schema.table) {
                         continue;
                     }
                     faults.extend(self.evolve_table(record, &entry).await?);
@@ -34,7 +40,8 @@ impl Session<'_> {
             }
             Work::Batch { tables, .. } => {
                 let (mut missing, found) = self.tables_without(&entry, tables).await?;
-                faults.extend(found);
+                faults.extend(found.into_iter().filter(|(table, _)| !is_at_fault(&faults, table)).collect::<Vec<_>>());
+                missing.retain(|table| !is_at_fault(&faults, table));
                 // What is not selected any more is not read; such a table is taken out before anything else happens.
                 missing.retain(|table| self.selects(table));
                 if !missing.is_empty() {
@@ -116,23 +123,64 @@ impl Session<'_> {
                 }
             }
         }
-        let tag = tag(&self.job.name, entry);
         // Rows of a first load that the source noted without a change to the log have no changes around them.
         let mut changes = if batch.end().is_some() { batch.close()?.tables } else { BTreeMap::new() };
         let mut faults = Vec::new();
         for table in missing {
-            // The rows of a split that was part of the batch are read again later.
-            let while_loading = self.is_loading(table) || has_split_of(entry, table);
-            let keyed = self.keyed_or_none(table, changes.remove(table));
-            let applied = match keyed {
-                Ok(keyed) => self.apply.apply(table, keyed.for_load(while_loading), &tag).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = applied {
+            if let Err(error) = self.redo_table(entry, table, changes.remove(table)).await {
                 faults.push((table.clone(), error.into_table_fault(table)?));
             }
         }
         Ok(Some(faults))
+    }
+
+    async fn redo_table(
+        &mut self,
+        entry: &LedgerEntry,
+        table: &TableId,
+        changes: Option<TableChanges>,
+    ) -> Result<(), PipelineError> {
+        let tag = self.tag(entry, table, None);
+        // The rows of a split that was part of the batch are read again later.
+        let absent_rows = match split_of(entry, table) {
+            Some(split) if split.empties() => AbsentRows::Expected,
+            Some(_) => AbsentRows::Noted,
+            None => self.absent_rows(table),
+        };
+        let keyed = self.keyed_or_none(table, changes)?.with_absent_rows(absent_rows);
+        let outcome = self.apply.apply(table, keyed, &tag).await?;
+        self.note_unsettled(table, &outcome).await
+    }
+
+    /// Asks the tables that are being loaded which rows were left out of them so far. Those that cannot be asked come back with the reason.
+    async fn read_unsettled(&mut self) -> Result<Vec<(TableId, String)>, PipelineError> {
+        let splits = self.state.last_splits.clone();
+        let followed = self.state.followed().map(|(table, _, state)| (table.clone(), state.load == LoadState::Done));
+        let followed: Vec<(TableId, bool)> = followed.filter(|(table, _)| self.selects(table)).collect();
+        let mut faults = Vec::new();
+        for (table, is_done) in followed {
+            // A load that is over goes on if its last split turns out to be lost.
+            let last = splits.iter().find(|split| split.table == table);
+            match self.unsettled_of(&table, last.filter(|_| is_done), is_done).await {
+                Ok(keys) if keys.is_empty() => {}
+                Ok(keys) => _ = self.unsettled.insert(table, keys),
+                Err(error) => faults.push((table.clone(), error.into_table_fault(&table)?)),
+            }
+        }
+        Ok(faults)
+    }
+
+    async fn unsettled_of(
+        &mut self,
+        table: &TableId,
+        last: Option<&SplitRecord>,
+        is_done: bool,
+    ) -> Result<BTreeSet<RowKey>, PipelineError> {
+        let is_over = match last {
+            Some(split) => self.has_split(split).await?,
+            None => is_done,
+        };
+        if is_over { Ok(BTreeSet::new()) } else { self.apply.unsettled(table, &app_id(&self.job.name)).await }
     }
 
     /// A split counts as done only if its table says so.

@@ -231,7 +231,7 @@ impl Session<'_> {
         record: &SchemaRecord,
         entry: &LedgerEntry,
     ) -> Result<Option<(TableId, String)>, PipelineError> {
-        let tag = apply::tag(&self.job.name, entry).at(&record.position);
+        let tag = self.tag(entry, &record.schema.table, None).at(&record.position);
         match self.apply.evolve(record, &tag).await {
             Ok(()) => Ok(None),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! One try of a run: from the lake's state to the end of the log, or to the first error.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,9 @@ use super::apply::{self, Apply, LakeApply};
 use super::load::Loads;
 use super::reader::{Filled, Reader, Until};
 use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
-use crate::batch::{BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
-use crate::change::{Ending, Losses, ResumePoint, SourcePosition, TableId};
+use super::wave::Loaded;
+use crate::batch::{AbsentRows, BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
+use crate::change::{Ending, Losses, ResumePoint, RowKey, SourcePosition, TableId};
 use crate::config::Job;
 use crate::failpoint;
 use crate::lake::{
@@ -99,6 +100,8 @@ pub(super) struct Session<'a> {
     pub upkeep_turn: usize,
     /// The source's guess of each table's rows, for progress only.
     pub rows_estimated: HashMap<TableId, u64>,
+    /// Rows that batches left out of tables that are being loaded; they are to be read once more.
+    pub unsettled: BTreeMap<TableId, BTreeSet<RowKey>>,
     /// What is known about the tables' first loads, and the rows that are being read for the next batch.
     pub loads: Loads,
     /// Tables whose names others have taken: they are loaded once the log has been read up to now.
@@ -159,6 +162,7 @@ impl<'a> Session<'a> {
             upkeep,
             upkeep_turn: 0,
             rows_estimated,
+            unsettled: BTreeMap::new(),
             loads: Loads::new(job),
             replaced: HashSet::new(),
             is_unfinished: false,
@@ -337,12 +341,12 @@ impl<'a> Session<'a> {
         MicroBatch::new(limits, SpillDir::new(std::env::temp_dir()))
     }
 
-    /// Closes a batch and applies it to its tables: one step of the ledger. `splits` are the first loads' part in it, one
+    /// Closes a batch and applies it to its tables: one step of the ledger. `loaded` is the first loads' part in it, one
     /// for a table at most.
     pub(super) async fn commit_batch(
         &mut self,
         batch: MicroBatch,
-        mut splits: Vec<SplitRecord>,
+        mut loaded: Vec<Loaded>,
     ) -> Result<(), PipelineError> {
         let began = self.environment.clock.instant();
         let Some(end) = batch.end().cloned() else { return Ok(()) };
@@ -351,20 +355,23 @@ impl<'a> Session<'a> {
         self.tally.stages.reduce += closed_at.saturating_duration_since(began);
         let mut tables: Vec<TableId> = closed.tables.keys().cloned().collect();
         // A split without rows is a commit of its table too: it counts the split as done.
-        tables.extend(
-            splits.iter().map(|split| &split.table).filter(|table| !closed.tables.contains_key(table)).cloned(),
-        );
+        let of_loads = loaded.iter().map(|loaded| &loaded.record.table);
+        tables.extend(of_loads.filter(|table| !closed.tables.contains_key(table)).cloned());
         let faults = self.check_tables(&mut tables).await?;
-        splits.retain(|split| tables.contains(&split.table));
+        loaded.retain(|loaded| tables.contains(&loaded.record.table));
         self.stop_tables(faults).await?;
-        let work = Work::Batch { tables: tables.clone(), splits: splits.clone() };
+        for record in loaded.iter_mut().map(|loaded| &mut loaded.record) {
+            record.unsettled = self.leaves_unsettled(record, closed.tables.get(&record.table));
+        }
+        let splits = loaded.iter().map(|loaded| loaded.record.clone()).collect();
+        let work = Work::Batch { tables: tables.clone(), splits };
         let commit_time_us = closed.commit_time_us.or(self.state.newest.commit_time_us);
         let entry = self.enter(Step { work, end, commit_time_us }).await?;
         let mut faults = Vec::new();
         for table in &tables {
-            let split = splits.iter().find(|split| split.table == *table);
+            let loaded = loaded.iter().find(|loaded| loaded.record.table == *table);
             let changes = closed.tables.remove(table);
-            if let Err(error) = self.apply_to_table(table, changes, &entry, split).await {
+            if let Err(error) = self.apply_to_table(table, changes, &entry, loaded).await {
                 faults.push((table.clone(), error.into_table_fault(table)?));
             }
         }
@@ -392,13 +399,15 @@ impl<'a> Session<'a> {
         table: &TableId,
         changes: Option<TableChanges>,
         entry: &LedgerEntry,
-        split: Option<&SplitRecord>,
+        loaded: Option<&Loaded>,
     ) -> Result<(), PipelineError> {
-        let tag = self.tag(entry, split);
-        let while_loading = split.is_some() || self.is_loading(table);
-        let keyed = self.keyed_or_none(table, changes)?.for_load(while_loading);
+        let tag = self.tag(entry, table, loaded);
+        let split = loaded.map(|loaded| &loaded.record);
+        let absent_rows = if split.is_some() { AbsentRows::Noted } else { self.absent_rows(table) };
+        let keyed = self.keyed_or_none(table, changes)?.with_absent_rows(absent_rows);
         let outcome = self.apply.apply(table, keyed, &tag).await?;
         self.note_version(table, entry, &outcome).await?;
+        self.note_unsettled(table, &outcome).await?;
         if let Some(split) = split {
             self.check_split_applied(split, &outcome).await?;
         }
@@ -437,9 +446,39 @@ impl<'a> Session<'a> {
         self.state.tables.get(table).is_some_and(|state| state.stopped.is_some())
     }
 
-    /// Whether rows of the table's first load are still to come.
-    pub(super) fn is_loading(&self, table: &TableId) -> bool {
-        self.state.tables.get(table).is_some_and(|state| matches!(state.load, LoadState::Loading { .. }))
+    /// What a row is that the table lacks, though a change needs it.
+    pub(super) fn absent_rows(&self, table: &TableId) -> AbsentRows {
+        match self.state.tables.get(table).map(|state| &state.load) {
+            Some(LoadState::Loading { after: None, condition: None, settling: false, .. }) => AbsentRows::Expected,
+            Some(LoadState::Loading { .. }) => AbsentRows::Noted,
+            Some(LoadState::Done) | None => AbsentRows::Fault,
+        }
+    }
+
+    /// Whether a load may not be over with `record`, though its last key range is read.
+    fn leaves_unsettled(&self, record: &SplitRecord, changes: Option<&TableChanges>) -> bool {
+        let known = self.unsettled.get(&record.table).is_some_and(|known| !known.is_empty() && !record.empties());
+        // Once all ranges are read, only rows that are left out already can lead to others.
+        let new = !record.settling && changes.is_some_and(TableChanges::may_unsettle);
+        record.last.is_none() && (known || new)
+    }
+
+    /// Takes over what the table's newest commit says of rows that are left out.
+    pub(super) async fn note_unsettled(
+        &mut self,
+        table: &TableId,
+        outcome: &CommitOutcome,
+    ) -> Result<(), PipelineError> {
+        let unsettled = match outcome {
+            CommitOutcome::Committed(summary) => summary.unsettled.clone(),
+            _ if self.absent_rows(table) == AbsentRows::Fault => BTreeSet::new(),
+            _ => self.apply.unsettled(table, &apply::app_id(&self.job.name)).await?,
+        };
+        match unsettled.is_empty() {
+            true => self.unsettled.remove(table),
+            false => self.unsettled.insert(table.clone(), unsettled),
+        };
+        Ok(())
     }
 
     /// Tables that have been taken out. The name of one that is gone may be given to another.
@@ -482,10 +521,14 @@ impl<'a> Session<'a> {
         Ok(KeyedChanges::from_batches(Arc::new(schema), Vec::new())?)
     }
 
-    fn tag(&self, entry: &LedgerEntry, split: Option<&SplitRecord>) -> CommitTag {
+    /// What the commit of `entry` carries in a table.
+    pub(super) fn tag(&self, entry: &LedgerEntry, table: &TableId, loaded: Option<&Loaded>) -> CommitTag {
         let mut tag = apply::tag(&self.job.name, entry);
-        if let Some(split) = split {
-            let splits_done = i64::try_from(split.index.saturating_add(1)).unwrap_or(i64::MAX);
+        let known = self.unsettled.get(table).filter(|_| loaded.is_none_or(|loaded| !loaded.record.empties()));
+        let is_left = |key: &&RowKey| loaded.is_none_or(|loaded| !loaded.settled.contains(key));
+        tag.unsettled = known.into_iter().flatten().filter(is_left).cloned().collect();
+        if let Some(Loaded { record, .. }) = loaded {
+            let splits_done = i64::try_from(record.index.saturating_add(1)).unwrap_or(i64::MAX);
             tag.app_ids.push((apply::load_app_id(&self.job.name), splits_done));
         }
         tag

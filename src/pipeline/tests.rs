@@ -18,7 +18,8 @@ use uuid::Uuid;
 use super::{Environment, PipelineError, RunOptions, RunOutcome, Silent, run};
 use crate::batch::KeyedChanges;
 use crate::change::{
-    Boundary, ChangeBatch, Losses, Operation, ResumePoint, SourceIdentity, SourcePosition, TableId, TransactionSpan,
+    Boundary, ChangeBatch, Gap, Gaps, Losses, Moved, Operation, ResumePoint, RowKey, SourceIdentity, SourcePosition,
+    TableId, TransactionSpan,
 };
 use crate::clock::Clock;
 use crate::config::{
@@ -57,6 +58,8 @@ struct Scripted {
     busy: AtomicU64,
     /// Reading rows fails.
     is_unloadable: bool,
+    /// The keys by which rows were asked for.
+    asked: Arc<Mutex<Vec<Vec<RowKey>>>>,
 }
 
 struct ScriptedStream {
@@ -112,6 +115,11 @@ impl Source for Scripted {
             true => Err(SourceError::new(SourceErrorKind::Misconfigured, "scripted")),
             false => Ok(()),
         }
+    }
+
+    fn condition_of(&self, _schema: &TableSchema, keys: &[RowKey]) -> Result<String, SourceError> {
+        self.asked.lock().unwrap().push(keys.to_vec());
+        Ok("scripted".to_string())
     }
 
     async fn next_cut(
@@ -351,6 +359,20 @@ impl World {
     }
 }
 
+/// All of table `a`, in one split.
+fn split_record() -> SplitRecord {
+    SplitRecord {
+        table: id("a"),
+        index: 0,
+        after: None,
+        last: None,
+        rows: 1,
+        condition: None,
+        settling: false,
+        unsettled: false,
+    }
+}
+
 fn batch_of(table: &str) -> Work {
     Work::Batch { tables: vec![id(table)], splits: Vec::new() }
 }
@@ -578,7 +600,7 @@ async fn a_split_that_another_process_left_out_is_read_again() {
             // What a process does that finds entry 3 unfinished: the log's changes without the split.
             let mut table = lake.open_table(&id("a")).await.unwrap().unwrap();
             let none = KeyedChanges::from_batches(Arc::new(schema("a")), Vec::new()).unwrap();
-            let tag = CommitTag { app_ids: vec![("alluvium/shop".into(), 3)], info: BTreeMap::new() };
+            let tag = CommitTag { app_ids: vec![("alluvium/shop".into(), 3)], ..CommitTag::default() };
             table.apply(none, &tag).await.unwrap();
         })
     };
@@ -595,10 +617,59 @@ async fn an_interrupted_load_is_finished_though_the_log_stands_still() {
         .run_loads(4, vec![split(4, 30, &[1])], vec![vec![Step::Fail(SourceErrorKind::Misconfigured)]])
         .await
         .unwrap_err();
-    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1, condition: None };
+    let record = split_record();
     world.interrupted(Work::Batch { tables: vec![id("a")], splits: vec![record] }, 4).await;
     world.run_loads(4, vec![split(4, 4, &[1, 2])], vec![vec![], vec![boundary(4)]]).await.unwrap();
     world.check("a", 2).await;
+}
+
+/// Row 7 of `a`, which has a second column, becomes row 3; the change does not say that column.
+fn moved(offset: u64) -> Step {
+    let mut changes = batch(schema_of("a", &["id", "v"]), offset, &[7, 3], Operation::Delete);
+    changes.operations[1] = Operation::Insert;
+    let (mut away, mut here) = (Gap::none(2), Gap::none(2));
+    away.set_moved(Moved::Away);
+    here.set_moved(Moved::Here);
+    here.set_absent(1, true);
+    let mut gaps = Gaps::new(2);
+    [away, here].iter().for_each(|gap| gaps.push(gap));
+    changes.gaps = Some(gaps);
+    Step::Event(SourceEvent::Rows(changes))
+}
+
+fn wide_split(low: u64, high: u64, ids: &[i32]) -> Split {
+    Split { rows: vec![batch(schema_of("a", &["id", "v"]), low, ids, Operation::Read)], ..split(low, high, &[]) }
+}
+
+#[tokio::test]
+async fn a_row_that_moves_into_the_loaded_part_is_read_by_its_key_before_the_load_is_over() {
+    let begin = || vec![moved(8), boundary(10)];
+    let go_on = || vec![boundary(20), boundary(30), boundary(40)];
+    // All in one run, and with a crash before the second part is applied.
+    for crash in [false, true] {
+        let world = World::loading();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let source = |splits: Vec<Split>, steps: Vec<Step>| Scripted {
+            tables: vec![schema_of("a", &["id", "v"])],
+            asked: Arc::clone(&asked),
+            ..cut(40, &[], splits, steps)
+        };
+        let first = ending("2", wide_split(4, 10, &[1, 2]));
+        if crash {
+            let steps = begin().into_iter().chain([Step::Fail(SourceErrorKind::Misconfigured)]).collect();
+            world.run_source(source(vec![first, wide_split(10, 20, &[9])], steps), false).await.unwrap_err();
+            world.check("a", 2).await;
+            // Now the row is known to be missing before the second part is read: it comes with that.
+            let splits = vec![wide_split(10, 15, &[3]), wide_split(10, 20, &[9]), wide_split(20, 30, &[])];
+            world.run_source(source(splits, go_on()), false).await.unwrap();
+        } else {
+            let splits = vec![first, wide_split(10, 20, &[9]), wide_split(20, 30, &[3]), wide_split(30, 40, &[])];
+            world.run_source(source(splits, begin().into_iter().chain(go_on()).collect()), false).await.unwrap();
+        }
+        world.check("a", 4).await;
+        assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
+        assert_eq!(asked.lock().unwrap().first(), Some(&vec![RowKey(vec!["3".to_string()])]), "crash: {crash}");
+    }
 }
 
 #[tokio::test]
@@ -606,7 +677,7 @@ async fn a_split_that_is_to_be_read_again_is_noted_at_once() {
     let world = World::loading();
     let failing = || vec![Step::Fail(SourceErrorKind::Misconfigured)];
     world.run_loads(30, vec![split(10, 30, &[1])], vec![failing()]).await.unwrap_err();
-    let record = SplitRecord { table: id("a"), index: 0, after: None, last: None, rows: 1, condition: None };
+    let record = split_record();
     world.interrupted(Work::Batch { tables: vec![id("a")], splits: vec![record] }, 30).await;
     assert_eq!(world.state().await.tables[&id("a")].load, LoadState::Done);
     let streams = vec![vec![boundary(30)], failing()];

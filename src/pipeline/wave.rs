@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::PipelineError;
 use super::reader::{PlacedRows, keyless};
-use crate::change::{ChangeBatch, ResumePoint, SourcePosition, TableId};
+use crate::change::{ChangeBatch, ResumePoint, RowKey, SourcePosition, TableId};
 use crate::lake::SplitRecord;
 use crate::schema::TableSchema;
 use crate::source::{KeyRange, Source, SourceError, SourceErrorKind, Split, SplitLimits, TableStopped};
@@ -37,6 +37,10 @@ pub(super) struct LoadJob {
     pub rows: usize,
     /// The source's guess of all rows that are left.
     pub rows_left: Option<u64>,
+    /// Rows that batches left out, to be read once more.
+    pub unsettled: Vec<RowKey>,
+    /// Nothing but those is left to be read.
+    pub settling: bool,
 }
 
 /// How a wave is read.
@@ -57,11 +61,28 @@ impl WaveLimits {
     }
 }
 
-/// The rows of one table in a wave: splits that follow each other.
+/// The rows of one table in a wave.
 #[derive(Debug)]
 pub(super) struct Part {
     job: LoadJob,
+    /// They follow each other.
     splits: Vec<Split>,
+    settled: Option<Settled>,
+}
+
+/// Rows that were read by their keys.
+#[derive(Debug)]
+struct Settled {
+    keys: Vec<RowKey>,
+    split: Split,
+}
+
+/// What a batch loads of a table.
+#[derive(Debug, Clone)]
+pub(super) struct Loaded {
+    pub record: SplitRecord,
+    /// Of rows that had been left out and are part of the batch.
+    pub settled: Vec<RowKey>,
 }
 
 /// What was read together, in the order of the jobs.
@@ -86,7 +107,14 @@ pub(super) async fn read(
     if wave.busy.is_some() {
         return Ok(wave);
     }
-    let mut planner = Planner { source: Arc::clone(&source), jobs: jobs.into() };
+    for job in jobs.iter().filter(|job| job.settling || !job.unsettled.is_empty()) {
+        let settled = read_unsettled(source.as_ref(), job, limits.share()).await;
+        let settled = settled.map_err(|error| of_table(job.table(), error))?;
+        bytes += SPLIT_BYTES + memory_bytes(&settled.split);
+        wave.parts.push(Part { job: job.clone(), splits: Vec::new(), settled: Some(settled) });
+    }
+    let ranges = jobs.into_iter().filter(|job| !job.settling);
+    let mut planner = Planner { source: Arc::clone(&source), jobs: ranges.collect() };
     let mut running: VecDeque<(LoadJob, Aborting<Result<Split, SourceError>>)> = VecDeque::new();
     loop {
         // Those that are running will bring as much as the others did.
@@ -125,6 +153,22 @@ fn of_table(table: &TableId, error: SourceError) -> PipelineError {
 async fn read_split(source: Arc<dyn Source>, job: LoadJob, bytes_max: usize) -> Result<Split, SourceError> {
     let limits = SplitLimits { rows_max: job.rows.saturating_mul(ROWS_SLACK), bytes_max };
     source.read_split(&job.schema, &job.range, limits).await
+}
+
+/// Reads rows by their keys, or as many of them as the limits allow: at least one.
+async fn read_unsettled(source: &dyn Source, job: &LoadJob, bytes_max: usize) -> Result<Settled, SourceError> {
+    let mut keys = job.unsettled.clone();
+    loop {
+        let condition = Some(source.condition_of(&job.schema, &keys)?);
+        let range = KeyRange { condition, ..KeyRange::default() };
+        // One more than there are rows: a read that ends with the last of them is known to be whole.
+        let limits = SplitLimits { rows_max: keys.len() + 1, bytes_max };
+        let split = source.read_split(&job.schema, &range, limits).await?;
+        if split.last_key.is_none() || keys.len() <= 1 {
+            return Ok(Settled { keys, split });
+        }
+        keys.truncate(keys.len() / 2);
+    }
 }
 
 fn rows_of(split: &Split) -> usize {
@@ -176,15 +220,15 @@ impl LoadJob {
 
 impl Wave {
     fn add(&mut self, job: LoadJob, split: Split) {
-        match self.parts.last_mut() {
-            Some(part) if part.job.table() == job.table() => part.splits.push(split),
-            _ => self.parts.push(Part { job, splits: vec![split] }),
+        match self.parts.iter_mut().find(|part| part.job.table() == job.table()) {
+            Some(part) => part.splits.push(split),
+            None => self.parts.push(Part { job, splits: vec![split], settled: None }),
         }
     }
 
     /// The last of the high watermarks.
     pub fn high(&self) -> Option<&ResumePoint> {
-        let splits = self.parts.iter().flat_map(|part| &part.splits);
+        let splits = self.parts.iter().flat_map(Part::all_splits);
         splits.map(|split| &split.high).max_by(|one, other| one.position.cmp(&other.position))
     }
 
@@ -204,16 +248,21 @@ impl Part {
         &self.job
     }
 
+    fn all_splits(&self) -> impl Iterator<Item = &Split> {
+        self.splits.iter().chain(self.settled.as_ref().map(|settled| &settled.split))
+    }
+
     fn low(&self) -> &SourcePosition {
-        let lows = self.splits.iter().map(|split| &split.low.position);
+        let lows = self.all_splits().map(|split| &split.low.position);
         lows.min().expect("invariant: a part has a split")
     }
 
     pub fn high(&self) -> &SourcePosition {
-        let highs = self.splits.iter().map(|split| &split.high.position);
+        let highs = self.all_splits().map(|split| &split.high.position);
         highs.max().expect("invariant: a part has a split")
     }
 
+    /// Without those that were read once more.
     pub fn rows(&self) -> usize {
         self.splits.iter().map(rows_of).sum()
     }
@@ -222,33 +271,42 @@ impl Part {
         self.splits.iter().map(memory_bytes).sum()
     }
 
-    /// The splits as one, for the ledger.
-    pub fn record(&self) -> SplitRecord {
-        let last = self.splits.last().and_then(|split| split.last_key.clone());
-        SplitRecord {
+    /// The splits as one.
+    pub fn loaded(&self) -> Loaded {
+        let after = self.job.range.after.clone();
+        // Without a split the load has come no further.
+        let last = match self.splits.last() {
+            Some(split) => split.last_key.clone(),
+            None => after.clone(),
+        };
+        let record = SplitRecord {
             table: self.job.table().clone(),
             index: self.job.index,
-            after: self.job.range.after.clone().map(|key| key.0),
+            after: after.map(|key| key.0),
             last: last.map(|key| key.0),
             rows: self.rows() as u64,
             condition: self.job.range.condition.clone(),
-        }
+            settling: self.job.settling,
+            unsettled: false,
+        };
+        Loaded { record, settled: self.settled.as_ref().map(|settled| settled.keys.clone()).unwrap_or_default() }
     }
 
     /// What stops the table, if one of its rows has no whole key.
     pub fn keyless(&self) -> Option<TableStopped> {
-        self.splits.iter().flat_map(|split| &split.rows).find_map(keyless)
+        self.all_splits().flat_map(|split| &split.rows).find_map(keyless)
     }
 
     fn into_placed(self, now_us: i64) -> Vec<PlacedRows> {
         let mut placed = Vec::new();
-        if self.job.range.after.is_none() && self.job.range.condition.is_none() {
+        if self.loaded().record.empties() {
             // Before the rows of all splits, wherever each of them stands.
             let low = self.low().clone();
             let empty = ChangeBatch::truncate(&self.job.schema, low.clone(), now_us);
             placed.push(PlacedRows { low, rows: vec![empty], losses: Default::default() });
         }
-        placed.extend(self.splits.into_iter().map(|split| PlacedRows {
+        let settled = self.settled.map(|settled| settled.split);
+        placed.extend(self.splits.into_iter().chain(settled).map(|split| PlacedRows {
             low: split.low.position,
             rows: split.rows,
             losses: split.losses,

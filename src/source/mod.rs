@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::change::{ChangeBatch, Losses, ResumePoint, SourceIdentity, SourcePosition, TableId};
+use crate::change::{ChangeBatch, Losses, ResumePoint, RowKey, SourceIdentity, SourcePosition, TableId};
 use crate::schema::{ColumnChange, TableSchema};
 
 pub use crate::change::{Boundary, Ending};
@@ -237,6 +237,16 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// [`SourceErrorKind::Misconfigured`] with the source's own words if not, or for a source that holds no rows.
     async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError>;
+
+    /// A condition for [`KeyRange::condition`] that holds for the rows with these keys, and for no others but such as the source takes for the
+    /// same; for no row if there are no keys.
+    ///
+    /// # Errors
+    /// [`SourceErrorKind::Misconfigured`] for values that no key of the table has, and for a source whose log never leaves out columns.
+    fn condition_of(&self, schema: &TableSchema, _keys: &[RowKey]) -> Result<String, SourceError> {
+        let message = format!("rows of {} cannot be chosen by their keys in this source", schema.table);
+        Err(SourceError::new(SourceErrorKind::Misconfigured, message))
+    }
 
     /// Why no rows should be read now, if the source has other things to do. Asked before each wave of splits.
     async fn busy(&self) -> Result<Option<String>, SourceError>;

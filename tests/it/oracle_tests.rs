@@ -197,9 +197,6 @@ async fn check_load(flavor: Flavor, seed: u64, settings: &[&'static str]) {
     workload.with_settings(settings);
     workload.run_blind(80).await;
     workload.without_ddl();
-    if !settings.is_empty() {
-        workload.without_key_changes();
-    }
     let source = TempJob::live_source(&server, READER, &[&workload.pattern()]) + "  snapshot: { split_rows: 10 }\n";
     let job = TempJob::new(&source, SMALL_BATCHES);
     let mut loader = job.spawn(&["run"], &[]);

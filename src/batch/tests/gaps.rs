@@ -254,3 +254,31 @@ fn rows_with_gaps_come_to_what_a_map_says_whether_they_spill_or_not() {
     }
     assert!(moves > 100, "only {moves} scripts move a row");
 }
+
+#[test]
+fn a_patch_of_a_row_that_was_read_leaves_it_unsettled_until_a_change_says_all() {
+    let patched = || {
+        let mut patch = String::new();
+        json_patch::push(&mut patch, json_patch::Step::Replace, "$.n", "5").unwrap();
+        let mut patched = Change { document: Some(patch), ..change(Operation::Update, 1) };
+        patched.gap.set_patched(2, true);
+        patched.gap.set_absent(1, true);
+        patched
+    };
+    let whole = |operation| Change { value: Some(1), document: Some(document(1)), ..change(operation, 1) };
+    let check = |changes: Vec<Change>, expected: Moved| {
+        for memory_bytes in [SPILL_NOTHING, SPILL_ALL] {
+            let steps: Vec<Step> = changes.iter().map(|change| Step::Push(vec![change.clone()])).collect();
+            let steps = [steps, vec![Step::Boundary]].concat();
+            let mut keyed = keyed(&steps, memory_bytes).expect("rows");
+            let slice = keyed.next_slice().unwrap().expect("a row");
+            let gap = slice.gaps.map_or_else(|| Gap::none(3), |gaps| gaps.get(0));
+            assert_eq!((gap.moved(), gap.is_open()), (expected, expected != Moved::No), "{changes:#?}");
+        }
+    };
+    check(vec![whole(Operation::Read), patched()], Moved::Unsettled);
+    check(vec![whole(Operation::Read), patched(), patched()], Moved::Unsettled);
+    check(vec![whole(Operation::Read), patched(), whole(Operation::Update)], Moved::No);
+    check(vec![whole(Operation::Insert), patched()], Moved::No);
+    check(vec![patched(), whole(Operation::Read)], Moved::No);
+}

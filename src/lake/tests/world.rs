@@ -105,6 +105,7 @@ pub fn tag(sequence: i64) -> CommitTag {
     CommitTag {
         app_ids: vec![("alluvium/test".into(), sequence)],
         info: BTreeMap::from([("alluvium.position".to_string(), sequence.into())]),
+        ..CommitTag::default()
     }
 }
 

@@ -59,7 +59,7 @@ fn batch(changes: &[(i64, Option<String>)]) -> ChangeBatch {
 }
 
 fn tag(sequence: i64) -> CommitTag {
-    CommitTag { app_ids: vec![("alluvium/test".to_string(), sequence)], info: BTreeMap::new() }
+    CommitTag { app_ids: vec![("alluvium/test".to_string(), sequence)], ..CommitTag::default() }
 }
 
 /// Applies random changes to the table and to the model alike; the table's version afterwards.

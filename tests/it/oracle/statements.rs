@@ -20,7 +20,6 @@ pub struct Statements<'a> {
     pub keys: &'a mut BTreeSet<Key>,
     pub random: &'a mut StdRng,
     pub flavor: Flavor,
-    pub with_key_changes: bool,
 }
 
 impl Statements<'_> {
@@ -31,9 +30,8 @@ impl Statements<'_> {
             38..44 => self.insert_or_update(),
             44..66 => self.update_one(),
             66..72 => self.update_many(),
-            72..80 if self.with_key_changes => self.change_key(),
-            80..82 if self.with_key_changes => self.shift_keys(),
-            72..82 => self.update_one(),
+            72..80 => self.change_key(),
+            80..82 => self.shift_keys(),
             82..94 => self.delete_one(),
             94..99 => self.delete_many(),
             // As TRUNCATE, but row by row in the log; rare, or nothing would be left to compare.

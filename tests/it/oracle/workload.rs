@@ -45,7 +45,6 @@ pub struct Workload {
     connection: Conn,
     last: BTreeMap<String, Arc<Content>>,
     with_ddl: bool,
-    with_key_changes: bool,
     /// Settings that the writer's session changes between them.
     settings: Vec<&'static str>,
 }
@@ -65,7 +64,7 @@ impl Workload {
         let random = StdRng::seed_from_u64(seed);
         let (flavor, last, with_ddl) = (server.flavor, BTreeMap::new(), true);
         let settings = Vec::new();
-        Self { database, flavor, random, tables, keys, connection, last, with_ddl, with_key_changes: true, settings }
+        Self { database, flavor, random, tables, keys, connection, last, with_ddl, settings }
     }
 
     pub async fn create_tables(&mut self) {
@@ -77,11 +76,6 @@ impl Workload {
     /// Leaves ADD COLUMN and TRUNCATE out from now on.
     pub fn without_ddl(&mut self) {
         self.with_ddl = false;
-    }
-
-    /// No row gets another key from now on: what partial images cannot tell while a table is being loaded (docs/logs.md).
-    pub fn without_key_changes(&mut self) {
-        self.with_key_changes = false;
     }
 
     /// From now on the session sets one of these before every few transactions.
@@ -244,8 +238,8 @@ impl Workload {
 
     fn statements(&mut self, index: usize) -> Statements<'_> {
         let flavor = self.flavor;
-        let (keys, with_key_changes) = (&mut self.keys[index], self.with_key_changes);
-        Statements { table: &self.tables[index], keys, random: &mut self.random, flavor, with_key_changes }
+        let keys = &mut self.keys[index];
+        Statements { table: &self.tables[index], keys, random: &mut self.random, flavor }
     }
 
     /// A statement that must work.

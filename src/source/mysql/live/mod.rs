@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use crate::change::{ResumePoint, SourceIdentity, TableId};
+use crate::change::{ResumePoint, RowKey, SourceIdentity, TableId};
 use crate::config::{MysqlConfig, ResumeBy};
 use crate::schema::TableSchema;
 use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
@@ -245,6 +245,10 @@ impl Source for MysqlSource {
         let checked = split::check_condition(&mut session, schema, condition).await;
         self.rest(session).await;
         checked
+    }
+
+    fn condition_of(&self, schema: &TableSchema, keys: &[RowKey]) -> Result<String, SourceError> {
+        split::condition_of(schema, keys)
     }
 
     async fn busy(&self) -> Result<Option<String>, SourceError> {

@@ -6,6 +6,7 @@
 use mysql_async::Value;
 
 use super::super::connection::{bytes_literal, identifier, text_literal};
+use crate::change::RowKey;
 use crate::schema::TableSchema;
 use crate::source::mysql::charset::Charset;
 use crate::source::mysql::column_type::ColumnType;
@@ -26,6 +27,7 @@ struct Part {
     /// An expression that is selected beside the columns, as `index` says.
     extra: Option<String>,
     literal: Literal,
+    kind: ColumnType,
 }
 
 /// How a value is written.
@@ -116,6 +118,24 @@ impl Key {
         self.condition(key, "<", "<=")
     }
 
+    /// The condition for the rows with these keys: `(a = 1 AND b = 2) OR (a = 3 AND b = 4)`, which the servers answer from the index.
+    pub fn any_of(&self, keys: &[RowKey]) -> Result<String, SourceError> {
+        if keys.is_empty() {
+            return Ok("1 = 0".to_string());
+        }
+        let one = |key: &RowKey| {
+            let pairs = self.parts.iter().zip(&key.0).map(|(part, value)| part.equals(value));
+            let all: Option<Vec<String>> = pairs.collect();
+            all.filter(|all| all.len() == self.parts.len() && all.len() == key.0.len())
+        };
+        let conditions: Option<Vec<String>> =
+            keys.iter().map(|key| one(key).map(|all| format!("({})", all.join(" AND ")))).collect();
+        conditions.map(|conditions| conditions.join(" OR ")).ok_or_else(|| {
+            let message = format!("rows are noted by keys that are none of ({}); load the table again", self.order_by());
+            SourceError::new(SourceErrorKind::Misconfigured, message)
+        })
+    }
+
     fn condition(&self, key: &SplitKey, beyond: &str, last_beyond: &str) -> Result<String, SourceError> {
         let literals: Vec<String> = serde_json::from_str(&key.0).unwrap_or_default();
         if literals.len() != self.parts.len() || literals.is_empty() {
@@ -159,7 +179,25 @@ impl Part {
             // Dates, times, addresses and uuids; the rest is never part of a key.
             _ => Literal::Quoted,
         };
-        Self { name, compared, index, extra, literal }
+        Self { name, compared, index, extra, literal, kind: kind.clone() }
+    }
+
+    /// `a = 1` for a value as [`RowKey`] has it. The column's own collation compares, whatever the literal's character set is.
+    fn equals(&self, value: &str) -> Option<String> {
+        let literal = match (&self.kind, &self.literal) {
+            (ColumnType::Enum { .. } | ColumnType::Set { .. }, _) | (_, Literal::Utf8 | Literal::Charset(_)) => {
+                text_literal(value)
+            }
+            (_, Literal::Binary) => hex_literal(value)?,
+            (_, Literal::Bits) => bit_text(value)?,
+            (_, Literal::Number) => number_text(value.as_bytes())?,
+            (ColumnType::Time { .. }, _) => text_literal(&time_text(value.parse().ok()?)),
+            (ColumnType::DateTime { .. } | ColumnType::Timestamp { .. }, _) => {
+                text_literal(&value.trim_end_matches('Z').replace('T', " "))
+            }
+            (_, Literal::Quoted) => text_literal(value),
+        };
+        Some(format!("{} = {literal}", self.name))
     }
 }
 
@@ -188,6 +226,28 @@ impl Literal {
             _ => None,
         }
     }
+}
+
+/// A binary string from its hexadecimal digits.
+fn hex_literal(digits: &str) -> Option<String> {
+    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| format!("X'{digits}'"))
+}
+
+/// A BIT of one digit is a boolean in the lake.
+fn bit_text(value: &str) -> Option<String> {
+    match value {
+        "true" => Some("1".to_string()),
+        "false" => Some("0".to_string()),
+        number => number_text(number.as_bytes()),
+    }
+}
+
+/// A TIME from its microseconds.
+fn time_text(us: i64) -> String {
+    let (sign, us) = (if us < 0 { "-" } else { "" }, us.unsigned_abs());
+    let (seconds, fraction) = (us / 1_000_000, us % 1_000_000);
+    format!("{sign}{:03}:{:02}:{:02}.{fraction:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 fn number_text(bytes: &[u8]) -> Option<String> {
@@ -251,6 +311,34 @@ mod tests {
         let end = key.of_columns(&[Value::Int(1), Value::Int(2)]).unwrap();
         assert_eq!(key.up_to(&end).unwrap(), "`a` <= 1 AND (`a` < 1 OR (`a` = 1 AND (`b` <= 2)))");
         assert_eq!(Key::of_number(-7), SplitKey("[\"-7\"]".into()));
+    }
+
+    #[test]
+    fn rows_are_chosen_by_their_keys() {
+        let check = |kind: &str, value: &str, expected: &str| {
+            let condition = key(&[("k", kind)]).any_of(&[RowKey(vec![value.to_string()])]).unwrap();
+            assert_eq!(condition, format!("(`k` = {expected})"), "{kind}");
+        };
+        check("bigint", "-5", "-5");
+        check("decimal(10,2)", "-1.50", "-1.50");
+        check("binary(2)", "00ff", "X'00ff'");
+        check("varchar(3) character set utf8mb4", "a'", "_utf8mb4 X'6127'");
+        check("varchar(3) character set sjis", "\u{3042}", "_utf8mb4 X'E38182'");
+        check("enum('a','b') character set latin1", "b", "_utf8mb4 X'62'");
+        check("bit(1)", "true", "1");
+        check("bit(12)", "258", "258");
+        check("year", "2024", "2024");
+        check("date", "2024-02-29", &text_literal("2024-02-29"));
+        check("datetime(6)", "2024-02-29T01:02:03.500", &text_literal("2024-02-29 01:02:03.500"));
+        check("timestamp", "2024-02-29T01:02:03Z", &text_literal("2024-02-29 01:02:03"));
+        check("time(6)", "-3020399000001", &text_literal("-838:59:59.000001"));
+        let two = key(&[("a", "int"), ("b", "int")]);
+        let keys = ["1", "3"].map(|a| RowKey(vec![a.to_string(), "2".to_string()]));
+        assert_eq!(two.any_of(&keys).unwrap(), "(`a` = 1 AND `b` = 2) OR (`a` = 3 AND `b` = 2)");
+        assert_eq!(two.any_of(&[]).unwrap(), "1 = 0");
+        assert!(two.any_of(&[RowKey(vec!["1".to_string()])]).is_err());
+        assert!(key(&[("a", "int")]).any_of(&[RowKey(vec!["1 OR 1".to_string()])]).is_err());
+        assert!(key(&[("a", "binary(1)")]).any_of(&[RowKey(vec!["0'".to_string()])]).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use mysql_async::{Row, Value};
 use super::connection::{Endpoint, Session, identifier};
 use super::log;
 use super::stream::GivenOut;
-use crate::change::{ChangeBatch, Losses, Operation, ResumePoint, TableId, TransactionSpan};
+use crate::change::{ChangeBatch, Losses, Operation, ResumePoint, RowKey, TableId, TransactionSpan};
 use crate::config::MysqlConfig;
 use crate::schema::TableSchema;
 use crate::source::mysql::binlog::Flavor;
@@ -145,6 +145,11 @@ fn from(schema: &TableSchema, key: &Key, range: &KeyRange) -> Result<String, Sou
     conditions.extend(range.condition.as_deref().map(in_parentheses));
     let filter = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
     Ok(format!("FROM {}{filter} ORDER BY {}", table_name(schema), key.order_by()))
+}
+
+/// The condition for the rows with these keys.
+pub(super) fn condition_of(schema: &TableSchema, keys: &[RowKey]) -> Result<String, SourceError> {
+    Key::of(schema, &column_types(schema)?).any_of(keys)
 }
 
 /// The end of the line ends a comment that the condition may end in.

@@ -24,7 +24,7 @@ pub async fn upsert(
     let operations = vec![operation; rows.num_rows()];
     let changes = ChangeBatch { schema: schema.clone(), rows, operations, gaps: None, transactions: vec![span] };
     let keyed = KeyedChanges::from_batches(schema.clone(), vec![changes]).unwrap();
-    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], info: Default::default() };
+    let tag = CommitTag { app_ids: vec![("alluvium/bench".into(), sequence)], ..CommitTag::default() };
     let outcome = table.apply(keyed, &tag).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
 }

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Flavor, Outcome, READER, Server, TempJob, assert_same, source_content};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use crate::harness::{Flavor, Outcome, READER, Running, Server, TempJob, assert_same, source_content};
 
 /// Many splits of few rows, in many batches.
 const SMALL: &str = "run:\n  memory: 256MiB\n  batch: { rows: 900, seconds: 1 }\n";
@@ -217,5 +220,103 @@ async fn a_load_waits_for_a_source_that_is_busy() {
         busy.await;
         running.await.unwrap();
         assert!(started.elapsed() >= Duration::from_secs(6), "{flavor:?}: it did not wait");
+    }
+}
+
+/// How far down a row moves with its key: from the part of a table that is loaded last to that which is loaded first.
+const MOVED_BY: u64 = 100_000;
+
+/// A table, the type of its key, and its key for a number, in the order of the numbers.
+const MOVING: [(&str, &str, &str); 5] = [
+    ("numbers", "INT", "{}"),
+    ("texts", "VARCHAR(20) CHARACTER SET latin1", "CONCAT('é', LPAD({}, 6, '0'))"),
+    ("bytes", "BINARY(4)", "UNHEX(LPAD(HEX({}), 8, '0'))"),
+    ("times", "TIME(3)", "SEC_TO_TIME({} + 0.25)"),
+    ("moments", "DATETIME(6)", "'2024-01-01 00:00:00.5' + INTERVAL {} SECOND"),
+];
+
+/// What a session that does not log whole rows does to a table while it is loaded: rows go from its end to its beginning,
+/// and the documents of rows anywhere gain and lose elements.
+struct Mover {
+    connection: Conn,
+    table: String,
+    key: &'static str,
+    next: u64,
+}
+
+impl Mover {
+    async fn new(server: &Server, table: &str, key: &'static str) -> Self {
+        let mut connection = server.connect().await;
+        connection.query_drop("SET SESSION binlog_row_image = MINIMAL").await.unwrap();
+        if server.flavor == Flavor::Mysql {
+            connection.query_drop("SET SESSION binlog_row_value_options = PARTIAL_JSON").await.unwrap();
+        }
+        Self { connection, table: table.to_string(), key, next: 0 }
+    }
+
+    fn key(&self, number: u64) -> String {
+        self.key.replace("{}", &number.to_string())
+    }
+
+    async fn go_on(&mut self) {
+        let from = MOVED_BY + self.next;
+        let (old, new) = (self.key(from), self.key(from - MOVED_BY));
+        // The changes that MySQL logs in part.
+        let changed = match self.next % 3 {
+            0 => "JSON_REMOVE(doc, '$[0]')",
+            1 => "JSON_SET(doc, '$[0]', 7)",
+            _ => "JSON_SET(doc, CONCAT('$[', JSON_LENGTH(doc), ']'), 9)",
+        };
+        let elsewhere = self.key(MOVED_BY + self.next * 7 % 1000);
+        for sql in [
+            format!("UPDATE {} SET k = {new} WHERE k = {old}", self.table),
+            format!("UPDATE {} SET doc = {changed} WHERE k IN ({new}, {elsewhere})", self.table),
+        ] {
+            self.connection.query_drop(sql).await.unwrap();
+        }
+        self.next += 1;
+    }
+
+    /// Goes on until the loader ends.
+    async fn meanwhile(&mut self, mut loader: Running) -> Outcome {
+        while loader.is_running() && self.next < 900 {
+            self.go_on().await;
+        }
+        loader.wait()
+    }
+}
+
+/// Whether some commit of the table says that rows were left out.
+fn has_unsettled(job: &TempJob, database: &str, table: &str) -> bool {
+    let log = job.lake_folder().join(database).join(table).join("_delta_log");
+    let mut files = std::fs::read_dir(log).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
+    files.any(|file| file.is_ok_and(|commit| commit.contains("alluvium.unsettled")))
+}
+
+#[tokio::test]
+async fn rows_that_move_and_documents_that_change_in_part_while_their_table_loads_are_not_lost_or_changed_twice() {
+    for flavor in Flavor::ALL {
+        let server = Server::shared(flavor);
+        let database = &server.new_database("moving").await;
+        for (table, kind, key) in MOVING {
+            let name = format!("{database}.{table}");
+            let row = key.replace("{}", &format!("(n + {MOVED_BY})"));
+            let numbers = "WITH RECURSIVE t (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t WHERE n < 999) SELECT";
+            let insert = format!("INSERT INTO {name} {numbers} {row}, n, JSON_ARRAY(n, 1, REPEAT('x', 300)) FROM t");
+            server.exec(format!("CREATE TABLE {name} (k {kind} PRIMARY KEY, v INT, doc JSON)")).await;
+            server.exec(insert).await;
+            let source = TempJob::live_source(server, READER, &[&name]);
+            let settings = format!("{source}  snapshot: {{ split_rows: 10, readers: 2 }}\n");
+            let job = TempJob::new(&settings, "run:\n  batch: { rows: 20 }\n");
+            let mut mover = Mover::new(server, &name, key).await;
+            for commits in [3, 9, 27] {
+                let point = format!("commit.after:{commits}");
+                mover.meanwhile(job.spawn(&["run"], &[("ALLUVIUM_FAILPOINT", &point)])).await;
+            }
+            mover.meanwhile(job.spawn(&["run"], &[])).await.expect_code(0);
+            job.run().expect_code(0);
+            assert!(has_unsettled(&job, database, table), "{flavor:?} {table}: nothing was left out");
+            assert_equal(server, &job, database, table).await;
+        }
     }
 }

@@ -14,7 +14,7 @@ mod service;
 mod source;
 
 pub use content::{Content, assert_same};
-pub use job::{BUSY_UPKEEP, Outcome, SMALL_BATCHES, TempJob};
+pub use job::{BUSY_UPKEEP, Outcome, Running, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader, canonical_rows, content_of};
 pub use server::{Flavor, PASSWORD, READER, Server};
 pub use service::Service;

@@ -320,3 +320,30 @@ async fn rows_that_move_and_documents_that_change_in_part_while_their_table_load
         }
     }
 }
+
+/// On MySQL the place in the log of a row that was read is known only within bounds, and each change of a document within them may be in it already.
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_change_in_part_while_they_are_read_are_not_changed_twice() {
+    let server = Server::own(Flavor::Mysql, &[]);
+    let rows = "WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 300) SELECT n, \
+                JSON_OBJECT('list', JSON_ARRAY(n, 1, 2), 'pad', REPEAT('x', 20000)) FROM t";
+    // Takes the first element, and appends another.
+    let change = "CREATE PROCEDURE d.changes() BEGIN DECLARE i INT DEFAULT 0; REPEAT SET i = i + 1; SET @id = 1 + FLOOR(RAND() * 300); \
+                  UPDATE d.t SET doc = JSON_REMOVE(doc, '$.list[0]') WHERE id = @id; \
+                  UPDATE d.t SET doc = JSON_SET(doc, CONCAT('$.list[', JSON_LENGTH(doc, '$.list'), ']'), i) WHERE id = @id; \
+                  UNTIL i = 8000 END REPEAT; END";
+    let create = "CREATE TABLE d.t (id INT PRIMARY KEY, doc JSON)";
+    server.exec_all(&["CREATE DATABASE d", create, &format!("INSERT INTO d.t {rows}"), change]).await;
+    let job = job(&server, "d", "{ split_rows: 1000, readers: 1 }");
+    let mut writer = server.connect().await;
+    for setting in ["binlog_row_image = MINIMAL", "binlog_row_value_options = PARTIAL_JSON"] {
+        writer.query_drop(format!("SET SESSION {setting}")).await.unwrap();
+    }
+    let changes = tokio::spawn(async move { writer.query_drop("CALL d.changes()").await.unwrap() });
+    job.run().expect_code(0);
+    assert!(!changes.is_finished(), "the changes were over before the rows were read");
+    changes.await.unwrap();
+    job.run().expect_code(0);
+    assert!(has_unsettled(&job, "d", "t"), "no document changed while it was read");
+    assert_equal(&server, &job, "d", "t").await;
+}

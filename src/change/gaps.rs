@@ -22,7 +22,10 @@ pub enum Moved {
 
 impl Moved {
     fn from_u8(value: u8) -> Self {
-        [Self::No, Self::Here, Self::Away, Self::Unsettled].into_iter().find(|moved| *moved as u8 == value).unwrap_or(Self::Lost)
+        [Self::No, Self::Here, Self::Away, Self::Unsettled]
+            .into_iter()
+            .find(|moved| *moved as u8 == value)
+            .unwrap_or(Self::Lost)
     }
 }
 

@@ -53,7 +53,11 @@ mod tests {
             ("t", Arc::new(BooleanArray::from(vec![false, true])), "true"),
             ("d", Arc::new(Date32Array::from(vec![0, 19_782])), "2024-02-29"),
             ("m", Arc::new(TimestampMicrosecondArray::from(vec![0, instant])), "2024-02-29T01:02:03.500"),
-            ("u", Arc::new(TimestampMicrosecondArray::from(vec![0, instant]).with_timezone("UTC")), "2024-02-29T01:02:03.500Z"),
+            (
+                "u",
+                Arc::new(TimestampMicrosecondArray::from(vec![0, instant]).with_timezone("UTC")),
+                "2024-02-29T01:02:03.500Z",
+            ),
             (
                 "n",
                 Arc::new(Decimal128Array::from(vec![0, -150]).with_precision_and_scale(10, 2).expect("fits")),

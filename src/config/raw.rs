@@ -71,7 +71,7 @@ mapping! {
         tables: Vec<At<Text>> => required "tables: [\"shop.*\", \"!shop.tmp_*\"]",
         /// The first load of each table.
         snapshot: RawSnapshot => default "the defaults of its keys",
-        /// How reading resumes: by `gtid`, by `position` (file and offset), or `auto`, by GTID where the server has them.
+        /// How reading resumes: by `gtid`, by `position` (file and offset), or `auto`, by GTID where the server has them. With `gtid` on MariaDB, with `gtid` or `auto` on MySQL, a replica may take the place of its primary.
         resume: ResumeWord => default "auto",
         /// The number under which Alluvium registers as a replica, 1 to 4294967295. No two replicas of a server may have the same.
         server_id: u64 => default "a number above 2147483648 made from the job's name",

@@ -171,15 +171,8 @@ impl LakeTable {
                     self.prober.locate(&self.files, &Arc::new(full.finish()), &mut located).await?;
                     own = self.locate_slice(&slice, &schema.key, &mut located).await?;
                 }
-                let part = Slice {
-                    slice: &slice,
-                    gaps,
-                    schema: &schema,
-                    columns: &columns,
-                    first_key,
-                    truncate,
-                    absent_rows,
-                };
+                let part =
+                    Slice { slice: &slice, gaps, schema: &schema, columns: &columns, first_key, truncate, absent_rows };
                 unsettled.extend(self.write_with_old_values(&part, own, &mut writer).await?);
                 first_key += slice.rows.num_rows() as u64;
                 continue;

@@ -25,7 +25,7 @@ use crate::change::{Ending, ResumePoint, SourceIdentity, SourcePosition, TableId
 use crate::schema::TableSchema;
 
 /// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most,
-/// format 2 no changes of columns but added ones, and format 3 no loads that settle.
+/// format 2 no changes of columns but added ones, and format 3 no loads that settle and one server only.
 const FORMAT: u32 = 4;
 
 /// After how many entries the folded state is stored: it bounds what a start has to read.
@@ -76,6 +76,9 @@ pub enum Work {
     },
     /// Tables get a schema: new tables, or other columns.
     Schema { tables: Vec<SchemaRecord> },
+    /// Another server takes the place of the source, with the same transactions: the entry has its identity, and a position in
+    /// its log.
+    TakeOver { identity: SourceIdentity },
     /// Tables are taken out: all that are at fault in one step, so that a crash in between forgets none.
     Stop { tables: Vec<StopRecord> },
 }
@@ -617,7 +620,10 @@ mod tests {
         let last = state.last_splits.clone();
         state.revert_splits(&last);
         let load = &state.tables[&TableId::new("shop", "orders")].load;
-        assert_eq!(*load, LoadState::Loading { index: 1, after: Some("7".into()), rows: 0, condition: None, settling: false });
+        assert_eq!(
+            *load,
+            LoadState::Loading { index: 1, after: Some("7".into()), rows: 0, condition: None, settling: false }
+        );
     }
 
     #[tokio::test]
@@ -634,7 +640,10 @@ mod tests {
         step(&ledger, &mut state, batch("orders", settled), 20).await;
         assert_eq!(load_of(&state), LoadState::Done);
         state.revert_splits(&state.last_splits.clone());
-        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: true });
+        assert_eq!(
+            load_of(&state),
+            LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: true }
+        );
     }
 
     #[test]
@@ -675,6 +684,9 @@ mod tests {
         step(&ledger, &mut state, stop, 10).await;
         assert_eq!(state.followed().count(), 0);
         step(&ledger, &mut state, new_table("orders", true), 20).await;
-        assert_eq!(load_of(&state), LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: false });
+        assert_eq!(
+            load_of(&state),
+            LoadState::Loading { index: 1, after: None, rows: 0, condition: None, settling: false }
+        );
     }
 }

@@ -85,6 +85,7 @@ impl JobState {
         }
         match &entry.work {
             Work::Begin => return None,
+            Work::TakeOver { .. } => {}
             Work::Batch { tables, splits } => self.fold_batch(entry.sequence, tables, splits)?,
             Work::Schema { tables } => tables.iter().for_each(|record| self.fold_schema(entry.sequence, record)),
             Work::Stop { tables } => tables.iter().for_each(|record| self.fold_stop(record)),

@@ -18,9 +18,9 @@ pub enum PipelineError {
     Batch(#[source] BatchError),
     #[error(
         "the source is {found}, but this job has read {known}: another server answers at this address, or it was set up again; \
-         nothing was read. If that is meant, start a new job (another `job:` name and an empty lake path)"
+         nothing was read. {why_not}. If that is meant, start a new job (another `job:` name and an empty lake path)"
     )]
-    OtherSource { known: SourceIdentity, found: SourceIdentity },
+    OtherSource { known: SourceIdentity, found: SourceIdentity, why_not: String },
     #[error(
         "the Delta table of {table} holds no trace of this job, though the job's ledger says that it wrote to it: \
          it was deleted, replaced or restored. Put it back and run with --resnapshot {table}, or, where it is gone, the same without it"

@@ -115,7 +115,7 @@ impl Session<'_> {
 /// The tables that a step touches.
 pub(super) fn tables_of(work: &Work) -> Vec<TableId> {
     match work {
-        Work::Begin => Vec::new(),
+        Work::Begin | Work::TakeOver { .. } => Vec::new(),
         Work::Batch { tables, .. } => tables.clone(),
         Work::Schema { tables } => {
             let captured = tables.iter().filter(|record| !record.shadow);

@@ -28,7 +28,7 @@ impl Session<'_> {
         let entry = self.state.newest.clone();
         let mut faults = self.read_unsettled().await?;
         match &entry.work {
-            Work::Begin | Work::Stop { .. } => {}
+            Work::Begin | Work::TakeOver { .. } | Work::Stop { .. } => {}
             Work::Schema { tables } => {
                 // One that is not selected any more is taken out before anything is asked of it.
                 for record in tables.iter().filter(|record| !record.shadow) {

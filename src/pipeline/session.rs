@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::apply::{self, Apply, LakeApply};
 use super::load::Loads;
 use super::reader::{Filled, Reader, Until};
-use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use super::wave::Loaded;
+use super::{BatchReport, Environment, PipelineError, RunOptions, RunOutcome, Stages, TableOutcome};
 use crate::batch::{AbsentRows, BatchLimits, KeyedChanges, MicroBatch, SpillDir, TableChanges};
 use crate::change::{Ending, Losses, ResumePoint, RowKey, SourcePosition, TableId};
 use crate::config::Job;
@@ -21,6 +21,7 @@ use crate::lake::{
 };
 use crate::maintain::{Chore, ChoreReport, Upkeep};
 use crate::schema::TableSchema;
+use crate::source::{Source, Standing};
 
 /// Share of the job's memory that a batch holds before it spills. The rest is for the decoder's chunk, the
 /// upsert, and what the allocator keeps.
@@ -117,6 +118,20 @@ pub(super) struct Step {
     pub commit_time_us: Option<i64>,
 }
 
+/// Takes up the job at its source: the step with which another server takes over, if one does.
+async fn take_up(source: &dyn Source, state: &JobState) -> Result<Option<Step>, PipelineError> {
+    let known = &state.newest.identity;
+    match source.take_up(known, &state.newest.end).await? {
+        Standing::Same => Ok(None),
+        Standing::Other { found, why_not } => Err(PipelineError::OtherSource { known: known.clone(), found, why_not }),
+        Standing::Successor { identity, at } => {
+            tracing::warn!(%known, %identity, "another server has taken over: it has the same transactions, the job goes on with it");
+            let work = Work::TakeOver { identity };
+            Ok(Some(Step { work, end: at, commit_time_us: state.newest.commit_time_us }))
+        }
+    }
+}
+
 impl<'a> Session<'a> {
     /// Opens the lake, finds out where the job stands, and finishes a step that an earlier process left.
     pub async fn open(
@@ -128,13 +143,14 @@ impl<'a> Session<'a> {
         environment.lake.probe().await?;
         let run = Uuid::new_v4();
         let ledger = Ledger::new(environment.lake.store(), &job.name, run);
-        let identity = environment.source.identity().await?;
+        let mut successor = None;
         let state = match ledger.load().await? {
-            Some(state) if state.newest.identity != identity => {
-                return Err(PipelineError::OtherSource { known: state.newest.identity, found: identity });
+            Some(state) => {
+                successor = take_up(environment.source.as_ref(), &state).await?;
+                state
             }
-            Some(state) => state,
             None => {
+                let identity = environment.source.identity().await?;
                 let start = environment.source.start().await?;
                 let entry = LedgerEntry::begin(run, environment.clock.unix_us(), identity, start);
                 ledger.put(&entry).await?;
@@ -170,6 +186,9 @@ impl<'a> Session<'a> {
         session.is_unfinished = session.recover().await? == Progress::Ended;
         if !session.is_unfinished {
             session.record_missing_point().await?;
+            if let Some(step) = successor {
+                session.step(step).await?;
+            }
         }
         Ok(session)
     }
@@ -556,6 +575,9 @@ impl<'a> Session<'a> {
     pub(super) async fn enter(&mut self, step: Step) -> Result<LedgerEntry, PipelineError> {
         let now_us = self.environment.clock.unix_us();
         let mut entry = LedgerEntry::next(&self.state, self.ledger.run(), now_us, step.work);
+        if let Work::TakeOver { identity } = &entry.work {
+            entry.identity = identity.clone();
+        }
         entry.end = step.end;
         entry.commit_time_us = step.commit_time_us;
         if entry.end.position < entry.start.position {

@@ -27,6 +27,7 @@ use super::tables::foreign_provider;
 use super::travel::parse_time;
 use crate::change::TableId;
 use crate::lake::{Folded, Lake, LakeError, Ledger, Points, batches_rows, batches_schema};
+use crate::source::mysql::binlog::{Place, file_number};
 use crate::source::mysql::gtid::GtidSet;
 
 /// Which moment of the source is asked for.
@@ -54,13 +55,9 @@ impl MomentAsOf {
     /// # Errors
     /// [`QueryError::NotAPosition`].
     pub fn position(text: &str) -> Result<Self, QueryError> {
-        let parts = text.trim().rsplit_once(':').and_then(|(file, offset)| {
-            let number = file.rsplit_once('.')?.1;
-            let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| Some((number.parse().ok()?, offset.parse().ok()?))).flatten()
-        });
-        if let Some((file, offset)) = parts {
-            return Ok(Self::Position(file, offset));
+        let place = Place::parse(text.trim()).filter(|place| place.is_takeover() || file_number(&place.file).is_some());
+        if let Some(place) = place {
+            return Ok(Self::Position(place.number(), place.offset));
         }
         let set: Option<GtidSet> = text.trim().parse().ok().filter(|_| !text.trim().is_empty());
         set.map(Self::Gtids).ok_or_else(|| QueryError::NotAPosition { text: text.to_string() })

@@ -156,6 +156,18 @@ pub enum SourceErrorKind {
     Corrupt,
 }
 
+/// How a source stands to a job that has read the log of `known` up to some point ([`Source::take_up`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It is that log.
+    Same,
+    /// It is another log with the same transactions, those that follow among them: reading goes on at `at`, which comes after all
+    /// positions of the log before.
+    Successor { identity: SourceIdentity, at: ResumePoint },
+    /// Another log, and why it does not do.
+    Other { found: SourceIdentity, why_not: String },
+}
+
 /// A failure of the source, with what was found, what was expected, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -182,6 +194,16 @@ impl SourceError {
 pub trait Source: Send + Sync {
     /// Which log this is. Asks the source; compared at every connect.
     async fn identity(&self) -> Result<SourceIdentity, SourceError>;
+
+    /// Takes up a job that has read the log of `known` up to `from`. Called before anything else is asked for a job that has run before; afterwards
+    /// each connection is to be one to the same source.
+    async fn take_up(&self, known: &SourceIdentity, _from: &ResumePoint) -> Result<Standing, SourceError> {
+        let found = self.identity().await?;
+        if found == *known {
+            return Ok(Standing::Same);
+        }
+        Ok(Standing::Other { found, why_not: "it is another source, or it was set up again".to_string() })
+    }
 
     /// Where a job without state starts to read: the present end of a live log, the beginning of log files.
     async fn start(&self) -> Result<ResumePoint, SourceError>;

@@ -21,4 +21,5 @@ mod s3;
 mod schema;
 mod schema_random;
 mod security;
+mod takeover;
 mod two_copies;

@@ -19,14 +19,15 @@ mod partial;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub file: Arc<str>,
-    /// The file's number, from the end of its name.
+    /// The file's number, from the end of its name, after those of the servers before.
     pub number: u64,
     pub offset: u64,
 }
 
 impl Mark {
     pub fn position(&self) -> SourcePosition {
-        SourcePosition { order: (self.number, self.offset), text: format!("{}:{}", self.file, self.offset) }
+        let text = super::place::text(&self.file, self.offset, self.number / super::ERA);
+        SourcePosition { order: (self.number, self.offset), text }
     }
 }
 

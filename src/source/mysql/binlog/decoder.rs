@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::buffer::Mark;
 use super::event::{EventHeader, FLAG_ARTIFICIAL, FormatDescription, kind};
 use super::payload::Payload;
+use super::place::Place;
 use super::reader::Malformed;
 use super::tables::Tables;
 use super::transaction::Transaction;
@@ -90,7 +91,7 @@ impl Decoder {
     pub fn new(options: DecoderOptions) -> Self {
         let (number, offset) = options.start.position.order;
         let text = &options.start.position.text;
-        let file = text.rsplit_once(':').map_or(text.as_str(), |(file, _)| file);
+        let file = Place::parse(text).map_or_else(|| text.clone(), |place| place.file);
         let start = Mark { file: file.into(), number, offset };
         Self {
             tables: Tables::new(options.filter, options.skip, options.schemas),

@@ -85,7 +85,9 @@ impl Decoder {
         if self.transaction.open && !is_made_up {
             return Err(Malformed::value("a log file ends within a transaction").into());
         }
-        let next = Mark { file: (*name).into(), number: super::file_number(&name).unwrap_or(0), offset };
+        let before = self.here.number / super::ERA * super::ERA;
+        let number = before + super::file_number(&name).unwrap_or(0);
+        let next = Mark { file: (*name).into(), number, offset };
         let is_ahead = (next.number, next.offset) > (self.boundary.number, self.boundary.offset);
         if is_ahead && !self.transaction.open && self.prepared.is_empty() {
             self.boundary = next.clone();

@@ -32,6 +32,10 @@ pub use event::{EVENT_BYTES_MAX, EventHeader, Flavor, FormatDescription, HEADER_
 pub use event_reader::{EventReadError, EventReader};
 pub use reader::{Malformed, Reader};
 
+mod place;
+
+pub use place::{ERA, Place};
+
 /// The rank of a log file: the number at the end of its name (`mysql-bin.000007`).
 pub fn file_number(name: &str) -> Option<u64> {
     name.rsplit_once('.')?.1.parse().ok()

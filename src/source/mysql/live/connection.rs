@@ -6,6 +6,8 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, IoError, OptsBuilder, SslOpts, Value};
 
+use super::log;
+use super::takeover::Incumbent;
 use crate::config::{MysqlConfig, TlsMode};
 use crate::source::mysql::binlog::Flavor;
 use crate::source::{SourceError, SourceErrorKind};
@@ -43,13 +45,17 @@ pub(super) struct Session {
     pub flavor: Flavor,
     pub version: (u16, u16, u16),
     pub endpoint: Endpoint,
+    /// The server that it is, where that matters.
+    pub incumbent: Option<Incumbent>,
+    /// Of the positions of the server's log.
+    pub era: u64,
 }
 
 impl Session {
     /// # Errors
-    /// `Unavailable` when the server cannot be reached, `Misconfigured` when it refuses the user, the host
+    /// `Unavailable` when the server cannot be reached, or is not the `incumbent`; `Misconfigured` when it refuses the user, the host
     /// name does not exist, or TLS cannot be had as asked for.
-    pub async fn open(config: &MysqlConfig) -> Result<Self, SourceError> {
+    pub async fn open(config: &MysqlConfig, incumbent: Option<Incumbent>) -> Result<Self, SourceError> {
         let endpoint = Endpoint { user: config.user.clone(), host: config.host.clone(), port: config.port };
         install_crypto();
         let connecting = Conn::new(options(config));
@@ -62,14 +68,27 @@ impl Session {
             }
         };
         let version = conn.server_version();
-        let mut session = Self { conn, flavor: Flavor::MySql, version, endpoint };
+        let era = incumbent.as_ref().map_or(0, |incumbent| incumbent.era);
+        let mut session = Self { conn, flavor: Flavor::MySql, version, endpoint, incumbent, era };
         session.prepare().await?;
+        session.check_incumbent().await?;
         Ok(session)
     }
 
+    /// An address may lead to several servers: what they say must not be mixed.
+    async fn check_incumbent(&mut self) -> Result<(), SourceError> {
+        let Some(incumbent) = self.incumbent.clone() else { return Ok(()) };
+        let found = log::identity(self).await?;
+        if found == incumbent.identity {
+            return Ok(());
+        }
+        let message = format!("{} is {found} now, and was {} before", self.endpoint, incumbent.identity);
+        Err(SourceError::new(SourceErrorKind::Unavailable, message))
+    }
+
     /// A session for rows of first loads, whose queries end after the job's limit of time.
-    pub async fn open_reader(config: &MysqlConfig) -> Result<Self, SourceError> {
-        let mut session = Self::open(config).await?;
+    pub async fn open_reader(config: &MysqlConfig, incumbent: Option<Incumbent>) -> Result<Self, SourceError> {
+        let mut session = Self::open(config, incumbent).await?;
         let limit = config.snapshot.query_time_max;
         let sql = match session.flavor {
             Flavor::MySql => format!("SET max_execution_time = {}", limit.as_millis()),

@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::connection::{Session, text_literal};
-use crate::change::{ResumePoint, SourceIdentity, SourcePosition};
-use crate::source::mysql::binlog::{Flavor, file_number};
+use mysql_async::prelude::Queryable;
+
+use super::connection::{Session, failure, text_literal};
+use crate::change::{ResumePoint, SourceIdentity};
+use crate::source::mysql::binlog::{Flavor, Place};
 use crate::source::{SourceError, SourceErrorKind};
 
 /// How long transactions that are in the log may take to become visible. Semi-synchronous replication holds
@@ -15,28 +17,10 @@ pub(super) const COMMIT_WAIT: Duration = Duration::from_secs(30);
 pub(super) const COMMIT_POLL: Duration = Duration::from_millis(2);
 /// Tries to find the log quiet, or unrotated, before the exact but dearer way is taken.
 const QUIET_TRIES: usize = 5;
+/// What MySQL answers for an offset at which no event begins.
+const ER_ERROR_WHEN_EXECUTING_COMMAND: u16 = 1220;
 /// Offset of the first event of a binlog file: the magic number is 4 bytes long.
 const FIRST_OFFSET: u64 = 4;
-
-/// A place in the log by file and offset in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Coordinates {
-    pub file: String,
-    pub offset: u64,
-}
-
-impl Coordinates {
-    /// Reads `file:offset`, the text of a [`SourcePosition`].
-    pub fn of(position: &SourcePosition) -> Option<Self> {
-        let (file, offset) = position.text.rsplit_once(':')?;
-        Some(Self { file: file.to_string(), offset: offset.parse().ok()? })
-    }
-
-    pub fn position(&self) -> SourcePosition {
-        let number = file_number(&self.file).unwrap_or(0);
-        SourcePosition { order: (number, self.offset), text: format!("{}:{}", self.file, self.offset) }
-    }
-}
 
 /// Who the server is. MySQL has a uuid of its own, made with its data folder. MariaDB has none: its server id
 /// and GTID domain survive restarts and differ where servers replicate to each other; two unrelated servers
@@ -98,7 +82,7 @@ async fn mysql_head(session: &mut Session) -> Result<ResumePoint, SourceError> {
 
 /// Where the next event will be written. Transactions before that place may not be visible yet: they are written
 /// first and committed by the engine after.
-async fn written(session: &mut Session) -> Result<Coordinates, SourceError> {
+async fn written(session: &mut Session) -> Result<Place, SourceError> {
     // MySQL renamed the statement in 8.2 and dropped the old name in 8.4; MariaDB keeps the old one.
     let renamed = session.flavor == Flavor::MySql && session.version >= (8, 2, 0);
     let statement = if renamed { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
@@ -106,7 +90,7 @@ async fn written(session: &mut Session) -> Result<Coordinates, SourceError> {
     let mut values = row.into_iter();
     let file = values.next().flatten().ok_or_else(|| no_log(session))?;
     let offset = values.next().flatten().and_then(|text| text.parse().ok()).ok_or_else(|| no_log(session))?;
-    Ok(Coordinates { file, offset })
+    Ok(Place { file, offset, era: session.era })
 }
 
 fn no_log(session: &Session) -> SourceError {
@@ -173,11 +157,7 @@ fn compact(set: &str) -> String {
 
 /// GTIDs of the transactions from `from` on, in the log's text form; `None` when the log has gone on to
 /// another file since.
-async fn gtids_from(
-    session: &mut Session,
-    from: &Coordinates,
-    to: &Coordinates,
-) -> Result<Option<Vec<String>>, SourceError> {
+async fn gtids_from(session: &mut Session, from: &Place, to: &Place) -> Result<Option<Vec<String>>, SourceError> {
     if from.file != to.file {
         return Ok(None);
     }
@@ -213,7 +193,7 @@ async fn subtract(session: &mut Session, set: &str, gtids: &[String]) -> Result<
 
 /// The end of the log at the moment of the session's open consistent snapshot: MariaDB notes both together,
 /// so the snapshot holds exactly the transactions before it.
-pub(super) async fn snapshot_coordinates(session: &mut Session) -> Result<Coordinates, SourceError> {
+pub(super) async fn snapshot_coordinates(session: &mut Session) -> Result<Place, SourceError> {
     let rows = session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'").await?;
     let value = |name: &str| {
         let row = rows.iter().find(|row| {
@@ -223,11 +203,11 @@ pub(super) async fn snapshot_coordinates(session: &mut Session) -> Result<Coordi
     };
     let file = value("binlog_snapshot_file").ok_or_else(|| no_log(session))?;
     let offset = value("binlog_snapshot_position").and_then(|text| text.parse().ok()).ok_or_else(|| no_log(session))?;
-    Ok(Coordinates { file, offset })
+    Ok(Place { file, offset, era: session.era })
 }
 
 /// MariaDB's point for a place in the log, with the GTIDs before it.
-pub(super) async fn mariadb_point(session: &mut Session, at: Coordinates) -> Result<ResumePoint, SourceError> {
+pub(super) async fn mariadb_point(session: &mut Session, at: Place) -> Result<ResumePoint, SourceError> {
     for _ in 0..QUIET_TRIES {
         // The log's lock is taken by both looks, so an unmoved end means that the set between them is its own.
         if written(session).await? != at {
@@ -247,7 +227,7 @@ pub(super) async fn mariadb_point(session: &mut Session, at: Coordinates) -> Res
 }
 
 /// `None` where the server has no event that begins there. Reads the file up to there: a second per GiB.
-async fn gtids_at(session: &mut Session, at: &Coordinates) -> Result<Option<String>, SourceError> {
+async fn gtids_at(session: &mut Session, at: &Place) -> Result<Option<String>, SourceError> {
     session.value(&format!("SELECT BINLOG_GTID_POS({}, {})", quoted(&at.file), at.offset)).await
 }
 
@@ -275,20 +255,95 @@ pub(super) async fn files(session: &mut Session) -> Result<Vec<(String, u64)>, S
 /// `Lost`, with what is left.
 pub(super) async fn check_held(session: &mut Session, from: &ResumePoint, by_gtid: bool) -> Result<(), SourceError> {
     let set = from.gtid_set.as_deref();
+    if is_of_another(session, from) {
+        return check_history(session, from).await;
+    }
     if let (Flavor::MySql, Some(set)) = (session.flavor, set)
         && gtid_mode_is_on(session).await?
     {
         check_mysql_set(session, set).await?;
         if by_gtid {
             // MySQL finds the place by the set alone; the file that it was in may be gone by then.
-            return check_order(session, from).await;
+            check_order(session, from).await?;
+            let at = Place::parse(&from.position.text);
+            let files = files(session).await?;
+            if !at.is_some_and(|at| files.iter().any(|(name, _)| *name == at.file)) {
+                return Ok(());
+            }
         }
     }
     check_file(session, from).await?;
-    match (session.flavor, set, Coordinates::of(&from.position)) {
+    match (session.flavor, set, Place::parse(&from.position.text)) {
         (Flavor::MariaDb, Some(set), Some(at)) => check_mariadb_set(session, set, &at).await,
+        (Flavor::MySql, _, Some(at)) => check_event(session, &at).await,
         _ => Ok(()),
     }
+}
+
+/// An event begins, or the log ends, where the last one that was read has ended: a server that lost its last transactions gives their GTIDs to
+/// others, which seldom have the same size.
+async fn check_event(session: &mut Session, at: &Place) -> Result<(), SourceError> {
+    let sql = format!("SHOW BINLOG EVENTS IN {} FROM {} LIMIT 1", quoted(&at.file), at.offset);
+    match session.conn.query_drop(sql).await {
+        Ok(()) => Ok(()),
+        Err(mysql_async::Error::Server(error)) if error.code == ER_ERROR_WHEN_EXECUTING_COMMAND => {
+            let what = format!(
+                "no event of {} begins at {}, where one ended that was read before: the server lost its last transactions, or was restored from a backup",
+                session.endpoint,
+                at.position()
+            );
+            Err(lost(&what))
+        }
+        Err(error) => Err(failure(&session.endpoint, "look at the binlog", error)),
+    }
+}
+
+/// Whether the point stands in the log of a server that this one has taken the place of: then only its transactions count.
+pub(super) fn is_of_another(session: &Session, from: &ResumePoint) -> bool {
+    Place::parse(&from.position.text).is_some_and(|at| at.is_takeover() || at.era != session.era)
+}
+
+/// Checks that the server has all transactions up to `from`, and all that come after them.
+///
+/// # Errors
+/// `Lost`, with what is missing.
+pub(super) async fn check_history(session: &mut Session, from: &ResumePoint) -> Result<(), SourceError> {
+    let Some(set) = &from.gtid_set else {
+        return Err(lost(&format!("{} has no GTIDs, by which alone it can be found on another server", from.position)));
+    };
+    if session.flavor == Flavor::MariaDb {
+        return check_mariadb_history(session, set).await;
+    }
+    if !gtid_mode_is_on(session).await? {
+        return Err(lost(&format!("gtid_mode of {} is not ON", session.endpoint)));
+    }
+    check_mysql_set(session, set).await
+}
+
+/// MariaDB lists the last transaction of each server and domain in its log. It has those before it too; whether it still has those
+/// after it in its files, it says when they are asked for.
+async fn check_mariadb_history(session: &mut Session, set: &str) -> Result<(), SourceError> {
+    let state = session.value("SELECT @@global.gtid_binlog_state").await?.unwrap_or_default();
+    let parts = |gtid: &str| {
+        let mut numbers = gtid.split('-').map(|number| number.trim().parse::<u64>().ok());
+        Some((numbers.next()??, numbers.next()??, numbers.next()??))
+    };
+    let known: Vec<_> = state.split(',').filter_map(parts).collect();
+    let has = |gtid: &&str| {
+        let Some((domain, server, sequence)) = parts(gtid) else { return false };
+        known.iter().any(|(d, s, n)| (*d, *s) == (domain, server) && *n >= sequence)
+    };
+    let missing: Vec<&str> = set.split(',').filter(|gtid| !gtid.trim().is_empty() && !has(gtid)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "the binlog of {} has no transactions that were read before ({}): it was reset, restored from a backup, is another server, or \
+         a replica without log_slave_updates",
+        session.endpoint,
+        missing.join(",")
+    );
+    Err(lost(&what))
 }
 
 /// Positions of a log whose files were numbered anew do not come after those of before.
@@ -305,7 +360,7 @@ async fn check_order(session: &mut Session, from: &ResumePoint) -> Result<(), So
 }
 
 async fn check_file(session: &mut Session, from: &ResumePoint) -> Result<(), SourceError> {
-    let at = Coordinates::of(&from.position);
+    let at = Place::parse(&from.position.text);
     let at = at.ok_or_else(|| lost(&format!("{} is no binlog position", from.position)))?;
     let files = files(session).await?;
     let oldest = files.first().map_or("none is left", |(name, _)| name.as_str());
@@ -349,7 +404,7 @@ async fn check_mysql_set(session: &mut Session, set: &str) -> Result<(), SourceE
     Err(lost(&what))
 }
 
-async fn check_mariadb_set(session: &mut Session, set: &str, at: &Coordinates) -> Result<(), SourceError> {
+async fn check_mariadb_set(session: &mut Session, set: &str, at: &Place) -> Result<(), SourceError> {
     let found = gtids_at(session, at).await?.map(|found| ordered(&found));
     if found.as_deref() == Some(ordered(set).as_str()) {
         return Ok(());
@@ -373,13 +428,6 @@ fn lost(what: &str) -> SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_position_is_read_back_from_its_text() {
-        let at = Coordinates { file: "mysql-bin.000007".into(), offset: 1234 };
-        assert_eq!(at.position().order, (7, 1234));
-        assert_eq!(Coordinates::of(&at.position()), Some(at));
-    }
 
     #[test]
     fn owned_gtids_are_told_apart_by_server_tag_and_thread() {

@@ -2,7 +2,7 @@
 //! replication protocol.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -11,9 +11,10 @@ use tokio::sync::Mutex;
 use crate::change::{ResumePoint, RowKey, SourceIdentity, TableId};
 use crate::config::{MysqlConfig, ResumeBy};
 use crate::schema::TableSchema;
-use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor};
+use crate::source::mysql::binlog::{CHUNK_BYTES, Decoder, DecoderOptions, Flavor, Place};
 use crate::source::{
     ChangeStream, DiscoveredTable, KeyRange, Source, SourceError, SourceErrorKind, Split, SplitKey, SplitLimits,
+    Standing,
 };
 
 mod catalogue;
@@ -23,11 +24,13 @@ mod log;
 mod requirements;
 mod split;
 mod stream;
+mod takeover;
 mod xa;
 
 pub use requirements::{Finding, Severity};
 
 use connection::Session;
+use takeover::{Incumbent, Retold};
 
 /// How long a logged transaction may take to become visible on a MySQL server without GTIDs, which does not
 /// tell. Logging and committing are one fsync apart.
@@ -49,6 +52,8 @@ pub struct MysqlSource {
     idle: Mutex<Vec<(Instant, Session)>>,
     /// Tables before whose first load all prepared XA transactions have been waited for.
     prepared_waited: Mutex<HashSet<TableId>>,
+    /// The server of the job, once it has been taken up.
+    incumbent: std::sync::Mutex<Option<Incumbent>>,
 }
 
 impl MysqlSource {
@@ -62,7 +67,40 @@ impl MysqlSource {
             given_out: stream::GivenOut::default(),
             idle: Mutex::default(),
             prepared_waited: Mutex::default(),
+            incumbent: std::sync::Mutex::default(),
         }
+    }
+
+    fn incumbent(&self) -> Option<Incumbent> {
+        self.incumbent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_incumbent(&self, incumbent: Option<Incumbent>) {
+        *self.incumbent.lock().unwrap_or_else(PoisonError::into_inner) = incumbent;
+    }
+
+    /// A stream of the log behind `from`.
+    async fn open_stream(
+        &self,
+        from: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
+    ) -> Result<stream::LiveStream, SourceError> {
+        let mut session = self.open().await?;
+        requirements::require(&mut session).await?;
+        let by_gtid = self.by_gtid(&mut session, from).await?;
+        let charsets = catalogue::database_charsets(&mut session).await?;
+        let mut decoder = Decoder::new(DecoderOptions {
+            filter: self.config.tables.clone(),
+            schemas,
+            skip,
+            keys: self.keys.clone(),
+            start: from.clone(),
+            chunk_bytes: CHUNK_BYTES,
+            chunk_rows: self.chunk_rows,
+        });
+        decoder.know_charsets(charsets);
+        stream::open(session, self.config.server_id, from, by_gtid, decoder, self.given_out.clone()).await
     }
 
     /// Before a table's first rows are read: what is prepared later stands in the part of the log that is read for it.
@@ -112,11 +150,14 @@ impl MysqlSource {
         position: &ResumePoint,
         behind: Option<Duration>,
     ) -> Result<Vec<Finding>, SourceError> {
-        let mut session = self.open().await?;
-        let found = log::identity(&mut session).await?;
-        if found != *identity {
-            return Ok(vec![requirements::other_server(identity, &found)]);
+        match self.take_up(identity, position).await? {
+            Standing::Same => {}
+            Standing::Successor { identity: found, .. } => return Ok(vec![requirements::successor(identity, &found)]),
+            Standing::Other { found, why_not } => {
+                return Ok(vec![requirements::other_server(identity, &found, &why_not)]);
+            }
         }
+        let mut session = self.open().await?;
         let by_gtid = self.by_gtid(&mut session, position).await?;
         match log::check_held(&mut session, position, by_gtid).await {
             Ok(()) => requirements::check_lag(&mut session, position, behind).await,
@@ -126,7 +167,7 @@ impl MysqlSource {
     }
 
     async fn open(&self) -> Result<Session, SourceError> {
-        Session::open(&self.config).await
+        Session::open(&self.config, self.incumbent()).await
     }
 
     /// A session for rows of first loads: one that rests, or a new one.
@@ -138,7 +179,7 @@ impl MysqlSource {
         };
         match rested {
             Some((_, session)) => Ok(session),
-            None => Session::open_reader(&self.config).await,
+            None => Session::open_reader(&self.config, self.incumbent()).await,
         }
     }
 
@@ -149,6 +190,9 @@ impl MysqlSource {
 
     /// Whether reading resumes from a point by its GTID set.
     async fn by_gtid(&self, session: &mut Session, from: &ResumePoint) -> Result<bool, SourceError> {
+        if log::is_of_another(session, from) {
+            return Ok(true);
+        }
         if from.gtid_set.is_none() || self.config.resume == ResumeBy::Position {
             return Ok(false);
         }
@@ -192,7 +236,26 @@ impl Anonymous {
 #[async_trait]
 impl Source for MysqlSource {
     async fn identity(&self) -> Result<SourceIdentity, SourceError> {
-        log::identity(&mut self.open().await?).await
+        self.set_incumbent(None);
+        let identity = log::identity(&mut self.open().await?).await?;
+        self.set_incumbent(Some(Incumbent { identity: identity.clone(), era: 0 }));
+        Ok(identity)
+    }
+
+    async fn take_up(&self, known: &SourceIdentity, from: &ResumePoint) -> Result<Standing, SourceError> {
+        self.set_incumbent(None);
+        self.idle.lock().await.clear();
+        let mut session = self.open().await?;
+        let era = takeover::era_of(from);
+        let standing = takeover::standing(&mut session, known, from, self.config.resume).await?;
+        match &standing {
+            Standing::Same => self.set_incumbent(Some(Incumbent { identity: known.clone(), era })),
+            Standing::Successor { identity, at } => {
+                self.set_incumbent(Some(Incumbent { identity: identity.clone(), era: takeover::era_of(at) }));
+            }
+            Standing::Other { .. } => {}
+        }
+        Ok(standing)
     }
 
     async fn start(&self) -> Result<ResumePoint, SourceError> {
@@ -221,23 +284,23 @@ impl Source for MysqlSource {
         schemas: HashMap<TableId, Arc<TableSchema>>,
         skip: HashSet<TableId>,
     ) -> Result<Box<dyn ChangeStream>, SourceError> {
-        let mut session = self.open().await?;
-        requirements::require(&mut session).await?;
-        let by_gtid = self.by_gtid(&mut session, from).await?;
-        let charsets = catalogue::database_charsets(&mut session).await?;
-        let mut decoder = Decoder::new(DecoderOptions {
-            filter: self.config.tables.clone(),
-            schemas,
-            skip,
-            keys: self.keys.clone(),
-            start: from.clone(),
-            chunk_bytes: CHUNK_BYTES,
-            chunk_rows: self.chunk_rows,
-        });
-        decoder.know_charsets(charsets);
-        Ok(Box::new(
-            stream::open(session, self.config.server_id, from, by_gtid, decoder, self.given_out.clone()).await?,
-        ))
+        Ok(Box::new(self.open_stream(from, schemas, skip).await?))
+    }
+
+    async fn stream_again(
+        &self,
+        from: &ResumePoint,
+        upto: &ResumePoint,
+        schemas: HashMap<TableId, Arc<TableSchema>>,
+        skip: HashSet<TableId>,
+    ) -> Result<Box<dyn ChangeStream>, SourceError> {
+        let era = self.incumbent().map_or(0, |incumbent| incumbent.era);
+        if takeover::era_of(upto) == era {
+            return self.stream(from, schemas, skip).await;
+        }
+        let behind = ResumePoint { position: Place::takeover(era).position(), gtid_set: from.gtid_set.clone() };
+        let stream = self.open_stream(&behind, schemas, skip).await?;
+        Ok(Box::new(Retold::new(stream, from.clone(), upto.clone())?))
     }
 
     async fn check_condition(&self, schema: &TableSchema, condition: &str) -> Result<(), SourceError> {

@@ -8,7 +8,7 @@ use super::catalogue::NO_PRIMARY_KEY;
 use super::connection::{Session, identifier};
 use super::log;
 use crate::change::{ResumePoint, SourceIdentity};
-use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::binlog::{Flavor, Place};
 use crate::source::{DiscoveredTable, SourceError, SourceErrorKind};
 
 /// Shortest retention of the log that a job can rely on over a weekend's outage is days; below this even a
@@ -123,8 +123,8 @@ fn check_table(found: &DiscoveredTable) -> Option<Finding> {
 }
 
 /// The server is not the one that the job has read.
-pub(super) fn other_server(known: &SourceIdentity, found: &SourceIdentity) -> Finding {
-    let wanted = format!("{known}, which the job has read; a new server needs a new job");
+pub(super) fn other_server(known: &SourceIdentity, found: &SourceIdentity, why_not: &str) -> Finding {
+    let wanted = format!("{known}, which the job has read; a new server needs a new job ({why_not})");
     Finding::new(Severity::Error, "the source", found.to_string(), &wanted)
 }
 
@@ -132,6 +132,14 @@ pub(super) fn other_server(known: &SourceIdentity, found: &SourceIdentity) -> Fi
 pub(super) fn lost(position: &ResumePoint, error: &SourceError) -> Finding {
     let subject = format!("position {}", position.position);
     Finding::new(Severity::Error, &subject, error.message.as_str(), "held by the server's log")
+}
+
+/// The server is another one, with which the job goes on.
+pub(super) fn successor(known: &SourceIdentity, found: &SourceIdentity) -> Finding {
+    let wanted = format!(
+        "{known}, which the job has read; this server has the same transactions, and the next run goes on with it"
+    );
+    Finding::new(Severity::Warning, "the source", found.to_string(), &wanted)
 }
 
 /// Warns when more than half of the time has passed for which the server keeps what the job is to read next.
@@ -142,7 +150,7 @@ pub(super) async fn check_lag(
 ) -> Result<Vec<Finding>, SourceError> {
     let files = log::files(session).await?;
     // The file that is being written is never purged.
-    let at = log::Coordinates::of(&position.position);
+    let at = Place::parse(&position.position.text);
     let is_newest = files.last().zip(at).is_some_and(|((newest, _), at)| *newest == at.file);
     let settings = Settings::read(session).await?;
     Ok(match (retention_seconds(&settings), behind) {

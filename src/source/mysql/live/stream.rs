@@ -12,9 +12,8 @@ use mysql_async::binlog::events::{Event, TransactionPayloadEvent};
 use mysql_async::{BinlogStream, BinlogStreamRequest, Sid};
 
 use super::connection::{Endpoint, Session, failure, text_literal};
-use super::log::Coordinates;
 use crate::change::{Losses, ResumePoint, SourcePosition, TableId};
-use crate::source::mysql::binlog::{Decoder, Flavor};
+use crate::source::mysql::binlog::{Decoder, Flavor, Place};
 use crate::source::{ChangeStream, SourceError, SourceErrorKind, SourceEvent};
 
 /// What has been read is handed out at least this often, so that a quiet table's rows do not wait.
@@ -68,6 +67,8 @@ pub(super) struct LiveStream {
     /// Something was fed since the last flush.
     fed: bool,
     is_hurried: bool,
+    /// A boundary is to come after each transaction.
+    is_step_by_step: bool,
 }
 
 /// Turns the connection into a stream of the events after `from`.
@@ -89,7 +90,7 @@ pub(super) async fn open(
     if session.flavor == Flavor::MariaDb {
         prepare_mariadb(&mut session, from, by_gtid).await?;
     }
-    let at = Coordinates::of(&from.position).ok_or_else(|| not_a_position(&session.endpoint, from))?;
+    let at = Place::parse(&from.position.text).ok_or_else(|| not_a_position(&session.endpoint, from))?;
     let mut request = BinlogStreamRequest::new(server_id);
     match (session.flavor, by_gtid) {
         (Flavor::MySql, true) => request = request.with_gtid().with_gtid_set(sids(&session.endpoint, from)?),
@@ -113,6 +114,7 @@ pub(super) async fn open(
         last_event: now,
         fed: false,
         is_hurried: false,
+        is_step_by_step: false,
     })
 }
 
@@ -193,6 +195,11 @@ impl ChangeStream for LiveStream {
 }
 
 impl LiveStream {
+    /// The same with a boundary after each transaction, also after those that no captured table had a part in.
+    pub fn step_by_step(self) -> Self {
+        Self { is_step_by_step: true, ..self }
+    }
+
     fn flush_every(&self) -> Duration {
         if self.is_hurried { FLUSH_HURRIED } else { FLUSH_EVERY }
     }
@@ -218,7 +225,8 @@ impl LiveStream {
             return Err(SourceError::new(SourceErrorKind::Unavailable, message));
         }
         // Rows of an open transaction are no use to anyone yet.
-        if (idle || now >= self.flush_at) && self.decoder.is_between_transactions() {
+        let is_due = idle || now >= self.flush_at || self.is_step_by_step;
+        if is_due && self.decoder.is_between_transactions() {
             self.decoder.flush()?;
             self.flush_at = now + self.flush_every();
             self.fed = false;

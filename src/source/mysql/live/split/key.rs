@@ -131,7 +131,8 @@ impl Key {
         let conditions: Option<Vec<String>> =
             keys.iter().map(|key| one(key).map(|all| format!("({})", all.join(" AND ")))).collect();
         conditions.map(|conditions| conditions.join(" OR ")).ok_or_else(|| {
-            let message = format!("rows are noted by keys that are none of ({}); load the table again", self.order_by());
+            let message =
+                format!("rows are noted by keys that are none of ({}); load the table again", self.order_by());
             SourceError::new(SourceErrorKind::Misconfigured, message)
         })
     }

@@ -12,7 +12,7 @@ use super::stream::GivenOut;
 use crate::change::{ChangeBatch, Losses, Operation, ResumePoint, RowKey, TableId, TransactionSpan};
 use crate::config::MysqlConfig;
 use crate::schema::TableSchema;
-use crate::source::mysql::binlog::Flavor;
+use crate::source::mysql::binlog::{Flavor, Place};
 use crate::source::mysql::column_type::ColumnType;
 use crate::source::{KeyRange, SourceError, SourceErrorKind, Split, SplitLimits};
 
@@ -84,7 +84,7 @@ enum End {
 
 /// A fresh session in the place of one whose result nobody wants to read to its end.
 async fn instead_of(old: &Session, config: &MysqlConfig) -> Result<Session, SourceError> {
-    let mut fresh = Session::open_reader(config).await?;
+    let mut fresh = Session::open_reader(config, old.incumbent.clone()).await?;
     // Otherwise the driver reads on to the end before it hangs up. It may be at its end by now.
     let _ = fresh.run(&format!("KILL {}", old.conn.id())).await;
     Ok(fresh)
@@ -101,7 +101,7 @@ fn too_slow(schema: &TableSchema, config: &MysqlConfig) -> SourceError {
 
 /// Opens a snapshot that holds exactly the transactions before the end of the log that comes with it, among them
 /// all that have been given out.
-async fn open_snapshot(session: &mut Session, given_out: &GivenOut) -> Result<log::Coordinates, SourceError> {
+async fn open_snapshot(session: &mut Session, given_out: &GivenOut) -> Result<Place, SourceError> {
     let deadline = Instant::now() + log::COMMIT_WAIT;
     loop {
         session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;

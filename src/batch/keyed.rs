@@ -103,6 +103,15 @@ impl KeyedChanges {
         self.slice(block, moved_from).map(Some)
     }
 
+    /// How many runs are read at once.
+    #[cfg(test)]
+    pub(super) fn inputs(&self) -> usize {
+        match &self.rows {
+            KeyedRows::Sorted(_) => 1,
+            KeyedRows::Merged(merge) => merge.inputs(),
+        }
+    }
+
     fn next_block(&mut self) -> Result<Option<Block>, BatchError> {
         match &mut self.rows {
             KeyedRows::Sorted(sorted) => sorted.next_block(&self.schema, SLICE),

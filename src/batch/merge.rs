@@ -147,6 +147,11 @@ impl Merge {
         Ok(merge)
     }
 
+    #[cfg(test)]
+    pub fn inputs(&self) -> usize {
+        self.cursors.len()
+    }
+
     /// Reads all rows once more.
     pub fn rewind(&mut self, schema: &TableSchema, converter: &RowConverter) -> Result<(), BatchError> {
         self.last_key.clear();

@@ -6,15 +6,16 @@
 //! its last reader, also when the process is killed.
 
 use std::fs::File;
-use std::io::{Cursor, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, AsArray, FixedSizeBinaryArray, RecordBatch, UInt8Array, UInt64Array};
+use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Field, Schema, UInt8Type, UInt64Type};
 use arrow::error::ArrowError;
-use arrow::ipc::reader::StreamReader;
+use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
 
 use super::BatchError;
@@ -95,6 +96,9 @@ impl SpillFile {
     }
 }
 
+/// Room for what stands in a block beside its columns.
+const MESSAGE_BYTES: usize = 16 << 10;
+
 /// Where a block stands, and what it must be.
 #[derive(Debug, Clone)]
 struct BlockPlace {
@@ -121,6 +125,11 @@ pub(super) struct Run {
 impl Run {
     pub fn new(file: Arc<SpillFile>, sequences: Range<u64>) -> Self {
         Self { file, blocks: Vec::new(), bytes: 0, sequences, alive_from: 0, discarded: Vec::new() }
+    }
+
+    /// What a reader of the run holds in memory at once.
+    pub fn block_bytes_max(&self) -> usize {
+        self.blocks.iter().map(|block| block.length).max().unwrap_or(0)
     }
 
     pub fn is_dead(&self, sequence: u64) -> bool {
@@ -171,22 +180,24 @@ fn encode(block: &Block) -> Result<Vec<u8>, ArrowError> {
     columns.push(Arc::new(UInt64Array::from_iter_values(block.sequences.iter().copied())));
     columns.push(Arc::new(UInt8Array::from_iter_values(block.operations.iter().map(|operation| *operation as u8))));
     columns.extend(gaps);
-    let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
+    // A row may be large: no more room is taken than it needs.
+    let bytes = columns.iter().map(|column| column.get_buffer_memory_size()).sum::<usize>() + MESSAGE_BYTES;
+    let mut writer = StreamWriter::try_new(Vec::with_capacity(bytes), &schema)?;
     writer.write(&RecordBatch::try_new(schema, columns)?)?;
     writer.into_inner()
 }
 
 fn gaps_column(columns: usize, gaps: &Gaps) -> Result<ArrayRef, ArrowError> {
     let width = i32::try_from(Gaps::row_bytes(columns)).map_err(|error| ArrowError::IpcError(error.to_string()))?;
-    let bytes = arrow::buffer::Buffer::from_slice_ref(gaps.bytes());
+    let bytes = Buffer::from_slice_ref(gaps.bytes());
     Ok(Arc::new(FixedSizeBinaryArray::try_new(width, bytes, None)?))
 }
 
 /// The bytes have passed their checksum: they are what [`encode`] made.
 fn decode(schema: &TableSchema, bytes: Vec<u8>) -> Result<Block, ArrowError> {
     let wrong = |what: &str| ArrowError::IpcError(what.to_string());
-    let mut reader = StreamReader::try_new(Cursor::new(bytes), None)?;
-    let batch = reader.next().ok_or_else(|| wrong("no rows"))??;
+    let mut buffer = Buffer::from_vec(bytes);
+    let batch = StreamDecoder::new().decode(&mut buffer)?.ok_or_else(|| wrong("no rows"))?;
     let columns = schema.columns.len();
     if !(columns + 2..=columns + 3).contains(&batch.num_columns()) {
         return Err(wrong("another number of columns"));

@@ -235,9 +235,9 @@ impl TableChanges {
         let rows = if runs.is_empty() {
             KeyedRows::Sorted(sorted)
         } else {
-            let file = if runs.len() >= MERGE_RUNS_MAX { Some(self.spill.file()?) } else { None };
-            while let Some(file) = file.as_ref().filter(|_| runs.len() >= MERGE_RUNS_MAX) {
-                runs = merge_neighbours(&schema, &converter, runs, file, limits)?;
+            let file = if are_too_many(&runs, self.memory_bytes) { Some(self.spill.file()?) } else { None };
+            while let Some(file) = file.as_ref().filter(|_| are_too_many(&runs, self.memory_bytes)) {
+                runs = merge_neighbours(&schema, &converter, runs, file, limits, self.memory_bytes)?;
             }
             let mut inputs: Vec<_> = runs.into_iter().map(Input::spilled).collect();
             inputs.push(Input::Held(sorted, limits));
@@ -250,7 +250,13 @@ impl TableChanges {
     }
 }
 
-/// Merges runs that follow each other until few enough are left, or all have been merged once. Only neighbours: a change that
+/// Whether the runs should not be read all at once: each holds a block, and a block has one row at least, however large.
+fn are_too_many(runs: &[Run], memory_bytes: usize) -> bool {
+    let bytes: usize = runs.iter().map(Run::block_bytes_max).sum();
+    runs.len() >= MERGE_RUNS_MAX || (bytes > memory_bytes && runs.len() > 1)
+}
+
+/// Merges runs that follow each other, as many at a time as may be read at once, two at least. Only neighbours: a change that
 /// leaves columns out goes with the changes just before it.
 fn merge_neighbours(
     schema: &TableSchema,
@@ -258,13 +264,23 @@ fn merge_neighbours(
     runs: Vec<Run>,
     file: &Arc<SpillFile>,
     limits: BlockLimits,
+    memory_bytes: usize,
 ) -> Result<Vec<Run>, BatchError> {
-    let (mut fewer, mut left) = (Vec::new(), runs.into_iter());
-    while fewer.len() + left.len() >= MERGE_RUNS_MAX && left.len() > 1 {
-        let neighbours = left.by_ref().take(MERGE_RUNS_MAX).collect();
-        fewer.push(merge_to_run(schema, converter, neighbours, file, limits)?);
+    let (mut fewer, mut left) = (Vec::new(), runs.into_iter().peekable());
+    while let Some(first) = left.next() {
+        let (mut bytes, mut neighbours) = (first.block_bytes_max(), vec![first]);
+        while let Some(next) = left.next_if(|next| {
+            let is_small = bytes + next.block_bytes_max() <= memory_bytes && neighbours.len() < MERGE_RUNS_MAX;
+            is_small || neighbours.len() == 1
+        }) {
+            bytes += next.block_bytes_max();
+            neighbours.push(next);
+        }
+        match neighbours.len() {
+            1 => fewer.append(&mut neighbours),
+            _ => fewer.push(merge_to_run(schema, converter, neighbours, file, limits)?),
+        }
     }
-    fewer.extend(left);
     Ok(fewer)
 }
 

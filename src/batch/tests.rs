@@ -328,3 +328,25 @@ fn keyed_changes_can_go_to_another_thread() {
     check::<MicroBatch>();
     check::<super::ClosedBatch>();
 }
+
+#[test]
+fn runs_of_large_rows_are_read_a_few_at_a_time() {
+    let spill = tempfile::tempdir().unwrap();
+    let mut batch = batch(SPILL_ALL, &spill);
+    let wide = schema("wide", &[("id", DataType::Int64), ("value", DataType::Utf8)], &[0]);
+    let value = |id: i64| format!("{id}").repeat(100_000);
+    for id in 0..9 {
+        let ids: ArrayRef = Arc::new(Int64Array::from(vec![id % 7]));
+        let values: ArrayRef = Arc::new(StringArray::from(vec![value(id)]));
+        batch.push(changes(&wide, vec![ids, values], vec![Operation::Update])).unwrap();
+    }
+    batch.boundary(boundary());
+    let table = batch.close().unwrap().tables.remove(&wide.table).unwrap();
+    let mut keyed = table.into_keyed().unwrap();
+    assert_eq!(keyed.inputs(), 2, "one of what was spilled, one of what was not");
+    let mut found = Vec::new();
+    while let Some(slice) = keyed.next_slice().unwrap() {
+        found.extend(slice.rows.column(1).as_string::<i32>().iter().flatten().map(str::to_string));
+    }
+    assert_eq!(found, [7, 8, 2, 3, 4, 5, 6].map(value));
+}

@@ -365,10 +365,13 @@ pub(super) fn numbers_of(keep: &BooleanArray, first: u64) -> UInt64Array {
 fn slices(mut changes: KeyedChanges) -> mpsc::Receiver<Result<KeyedSlice, BatchError>> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::task::spawn_blocking(move || {
-        while let Some(slice) = changes.next_slice().transpose() {
+        // A slice may be one row of any size: the next is read when there is a place for it. A receiver that is gone has met an
+        // error of its own.
+        while let Ok(place) = futures::executor::block_on(sender.reserve()) {
+            let Some(slice) = changes.next_slice().transpose() else { break };
             let failed = slice.is_err();
-            // A receiver that is gone has met an error of its own.
-            if sender.blocking_send(slice).is_err() || failed {
+            place.send(slice);
+            if failed {
                 break;
             }
         }

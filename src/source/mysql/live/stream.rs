@@ -26,6 +26,8 @@ const FLUSH_IDLE: Duration = Duration::from_millis(50);
 const HEARTBEAT_NS: u64 = 1_000_000_000;
 /// Silence after which the server or the network is taken for dead: many missed heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Room for an event that is kept for the next one.
+const RAW_BYTES_KEPT: usize = 8 << 20;
 /// Bytes of an event's header.
 const HEADER_BYTES: usize = 19;
 const CHECKSUM_BYTES: usize = 4;
@@ -240,7 +242,11 @@ impl LiveStream {
         }
         self.frames.write(event, &mut self.raw);
         self.fed = true;
-        self.decoder.feed(&self.raw)
+        let fed = self.decoder.feed(&self.raw);
+        if self.raw.len() > RAW_BYTES_KEPT {
+            self.raw = Vec::new();
+        }
+        fed
     }
 }
 
@@ -292,6 +298,8 @@ impl Frames {
     fn write(&mut self, event: &Event, raw: &mut Vec<u8>) {
         let header = event.header();
         raw.clear();
+        // One event may be large: no more room is taken than it needs.
+        raw.reserve_exact(HEADER_BYTES + event.data().len() + CHECKSUM_BYTES + 1);
         raw.extend_from_slice(&header.timestamp().to_le_bytes());
         raw.push(header.event_type_raw());
         raw.extend_from_slice(&header.server_id().to_le_bytes());

@@ -66,7 +66,7 @@ fn main() {
     }
     let shapes: Vec<_> = shapes::ALL.into_iter().filter(|shape| is_wanted(shape.name)).collect();
     if !shapes.is_empty() {
-        let server = Server::start(&folder.path().join("server"), &["--innodb-buffer-pool-size=1G"]);
+        let server = Server::start("mysql", &folder.path().join("server"), &["--innodb-buffer-pool-size=1G"]);
         let rows = number("BENCH_EVENTS", 3_750_000) / shapes::ALL.len() as u64;
         shapes::prepare(&server);
         for shape in shapes {

@@ -5,13 +5,11 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
+mod program;
 mod server;
 
+use program::{Run, median};
 use server::{PASSWORD, Server};
 
 const REPEATS: usize = 3;
@@ -21,17 +19,11 @@ const STATEMENT_ROWS: u64 = 10_000;
 /// Of the rows, those that are changed after they came.
 const UPDATED_PERCENT: u64 = 25;
 
-struct Run {
-    seconds: f64,
-    peak_mib: f64,
-    outcome: Value,
-}
-
 fn main() {
     let rows: u64 = std::env::var("BENCH_ROWS").map_or(3_000_000, |text| text.parse().unwrap());
     let memory = std::env::var("BENCH_MEMORY").unwrap_or_else(|_| "256MiB".into());
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(&folder.path().join("server"), &["--innodb-buffer-pool-size=1G"]);
+    let server = Server::start("mysql", &folder.path().join("server"), &["--innodb-buffer-pool-size=1G"]);
     server.run(
         "CREATE DATABASE bench CHARACTER SET utf8mb4;
          CREATE TABLE bench.t (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL);
@@ -84,32 +76,5 @@ fn run(folder: &Path, server: &Server, number: usize, memory: &str) -> Run {
         folder.join(format!("lake{number}"))
     );
     std::fs::write(&job, text).unwrap();
-    let start = Instant::now();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_alluvium"));
-    let mut program = program
-        .args(["run", "--json", "-j"])
-        .arg(&job)
-        .env("BENCH_DB_PASSWORD", PASSWORD)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut peak_kib: f64 = 0.0;
-    while program.try_wait().unwrap().is_none() {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0.0);
-        peak_kib = peak_kib.max(kib);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let seconds = start.elapsed().as_secs_f64();
-    let output = program.wait_with_output().unwrap();
-    assert!(output.status.success(), "the run must succeed");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let outcome = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
-    Run { seconds, peak_mib: peak_kib / 1024.0, outcome: outcome.expect("run --json prints its outcome") }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    program::run(&job, PASSWORD)
 }

@@ -5,27 +5,29 @@
 //! `tests/servers/install.sh peers` has put them.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+mod program;
+mod server;
+
+use program::{Run, median};
+use server::{PASSWORD, Server};
 
 const REPEATS: usize = 3;
-const PASSWORD: &str = "alluvium";
 /// Rows of one insert: keeps the server's undo log small.
 const FILL_ROWS: u64 = 250_000;
-/// Of the kernel's clock in /proc: USER_HZ, 100 on every Linux that runs this.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 fn main() {
     let rows: u64 = variable("BENCH_ROWS", "10000000").parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
+    let kind = variable("BENCH_SERVER", "mariadb");
+    let server = Server::start(&kind, &folder.path().join("server"), &["--innodb-buffer-pool-size=4G"]);
     let started = Instant::now();
-    server.fill(rows);
+    fill(&server, rows);
     println!("filled {rows} rows in {:.0} s", started.elapsed().as_secs_f64());
-    let peer = median((0..REPEATS).map(|_| server.read_and_forget()).collect());
+    let peer = median((0..REPEATS).map(|_| read_and_forget(&server)).collect());
     let ours: Vec<Run> = (0..REPEATS).map(|number| load(folder.path(), &server, number, rows)).collect();
     let seconds = median(ours.iter().map(|run| run.seconds).collect());
     let cpu_us = median(ours.iter().map(|run| run.cpu_seconds).collect()) * 1e6 / rows as f64;
@@ -51,93 +53,42 @@ fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_string())
 }
 
-/// A MariaDB that ends when this is dropped, or with the process.
-struct Server {
-    port: u16,
-    keeper: Child,
+/// sysbench's table, with its groups of digits. The log has none of it: it would only take room.
+fn fill(server: &Server, rows: u64) {
+    let group = "LPAD(FLOOR(RAND() * 100000000000), 11, '0')";
+    let groups = |count: usize| format!("CONCAT_WS('-', {})", vec![group; count].join(", "));
+    server.run(
+        "CREATE DATABASE bench CHARACTER SET utf8mb4; CREATE TABLE bench.sbtest1 (id INT NOT NULL PRIMARY KEY, \
+         k INT NOT NULL DEFAULT 0, c CHAR(120) NOT NULL DEFAULT '', pad CHAR(60) NOT NULL DEFAULT '', KEY k_1 (k)); \
+         CREATE TABLE bench.thousand (n INT PRIMARY KEY); SET sql_log_bin = 0; \
+         INSERT INTO bench.thousand WITH RECURSIVE t (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t WHERE n < 999) \
+         SELECT n FROM t",
+    );
+    for first in (1..=rows).step_by(usize::try_from(FILL_ROWS).unwrap()) {
+        let last = (first + FILL_ROWS - 1).min(rows);
+        server.run(&format!(
+            "SET sql_log_bin = 0; INSERT INTO bench.sbtest1 SELECT {first} + a.n * 1000 + b.n AS id, \
+             FLOOR(RAND() * {rows}), {}, {} FROM bench.thousand a, bench.thousand b \
+             WHERE a.n < {FILL_ROWS} / 1000 HAVING id <= {last}",
+            groups(10),
+            groups(5)
+        ));
+    }
+    server.run("ANALYZE TABLE bench.sbtest1");
 }
 
-impl Server {
-    fn start(folder: &Path) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("tests/servers/{}.sh", variable("BENCH_SERVER", "mariadb")));
-        let mut keeper = Command::new(script)
-            .arg(folder.join("server"))
-            .arg(port.to_string())
-            .args(["--innodb-buffer-pool-size=4G"])
-            .env("HELD", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready"), "no server: run tests/servers/install.sh");
-        Self { port, keeper }
-    }
-
-    fn client(&self) -> Command {
-        let mut command = Command::new("mariadb");
-        command.args(["--no-defaults", "-h127.0.0.1", "-uroot", &format!("-p{PASSWORD}"), &format!("-P{}", self.port)]);
-        command
-    }
-
-    fn run(&self, sql: &str) {
-        let output = self.client().args(["-e", sql]).output().unwrap();
-        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// sysbench's table, with its groups of digits. The log has none of it: it would only take room.
-    fn fill(&self, rows: u64) {
-        let group = "LPAD(FLOOR(RAND() * 100000000000), 11, '0')";
-        let groups = |count: usize| format!("CONCAT_WS('-', {})", vec![group; count].join(", "));
-        self.run(
-            "CREATE DATABASE bench CHARACTER SET utf8mb4; CREATE TABLE bench.sbtest1 (id INT NOT NULL PRIMARY KEY, \
-             k INT NOT NULL DEFAULT 0, c CHAR(120) NOT NULL DEFAULT '', pad CHAR(60) NOT NULL DEFAULT '', KEY k_1 (k)); \
-             CREATE TABLE bench.thousand (n INT PRIMARY KEY); SET sql_log_bin = 0; \
-             INSERT INTO bench.thousand WITH RECURSIVE t (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM t WHERE n < 999) \
-             SELECT n FROM t",
-        );
-        for first in (1..=rows).step_by(usize::try_from(FILL_ROWS).unwrap()) {
-            let last = (first + FILL_ROWS - 1).min(rows);
-            self.run(&format!(
-                "SET sql_log_bin = 0; INSERT INTO bench.sbtest1 SELECT {first} + a.n * 1000 + b.n AS id, \
-                 FLOOR(RAND() * {rows}), {}, {} FROM bench.thousand a, bench.thousand b \
-                 WHERE a.n < {FILL_ROWS} / 1000 HAVING id <= {last}",
-                groups(10),
-                groups(5)
-            ));
-        }
-        self.run("ANALYZE TABLE bench.sbtest1");
-    }
-
-    /// Seconds in which the server's own client reads all rows.
-    fn read_and_forget(&self) -> f64 {
-        let started = Instant::now();
-        let status = self
-            .client()
-            .args(["--quick", "-e", "select * from bench.sbtest1"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success(), "the client failed");
-        started.elapsed().as_secs_f64()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
-    }
-}
-
-struct Run {
-    seconds: f64,
-    cpu_seconds: f64,
-    peak_mib: f64,
+/// Seconds in which the server's own client reads all rows.
+fn read_and_forget(server: &Server) -> f64 {
+    let started = Instant::now();
+    let status = server
+        .client()
+        .args(["--quick", "-e", "select * from bench.sbtest1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "the client failed");
+    started.elapsed().as_secs_f64()
 }
 
 /// One first load into a lake of its own.
@@ -146,46 +97,15 @@ fn load(folder: &Path, server: &Server, number: usize, rows: u64) -> Run {
     let (memory, readers) = (variable("BENCH_MEMORY", "192MiB"), variable("BENCH_READERS", "4"));
     let text = format!(
         "version: 1\njob: bench{number}\nsource:\n  type: mariadb\n  url: mysql://root@127.0.0.1:{}\n  \
-         password: {{ env: BENCH_PASSWORD }}\n  tables: [\"bench.sbtest1\"]\n  snapshot: {{ readers: {readers} }}\n\
+         password: {{ env: BENCH_DB_PASSWORD }}\n  tables: [\"bench.sbtest1\"]\n  snapshot: {{ readers: {readers} }}\n\
          lake:\n  path: {lake:?}\nrun: {{ memory: {memory} }}\nmaintain: off\n",
         server.port
     );
     std::fs::write(&job, text).unwrap();
-    let started = Instant::now();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_alluvium"))
-        .args(["run", "--json", "-j"])
-        .arg(&job)
-        .env("BENCH_PASSWORD", PASSWORD)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (cpu_seconds, peak_mib) = watch(&mut program);
-    let seconds = started.elapsed().as_secs_f64();
-    let output = program.wait_with_output().unwrap();
-    assert!(output.status.success(), "the run must succeed");
-    let loaded = format!("\"rows_loaded\":{rows}");
-    let text = String::from_utf8_lossy(&output.stdout).replace(' ', "");
-    assert!(text.contains(&loaded), "not {loaded} in {text}");
+    let run = program::run(&job, PASSWORD);
+    assert_eq!(run.outcome["rows_loaded"], rows, "{}", run.outcome);
     std::fs::remove_dir_all(&lake).unwrap();
-    Run { seconds, cpu_seconds, peak_mib }
-}
-
-/// CPU time and peak memory of a process, looked at until it ends.
-fn watch(program: &mut Child) -> (f64, f64) {
-    let (mut ticks, mut peak_kib) = (0.0f64, 0.0f64);
-    let proc = PathBuf::from(format!("/proc/{}", program.id()));
-    while program.try_wait().unwrap().is_none() {
-        let status = std::fs::read_to_string(proc.join("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        peak_kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(peak_kib);
-        let stat = std::fs::read_to_string(proc.join("stat")).unwrap_or_default();
-        // The name in parentheses may hold spaces; user and system time are the 12th and 13th field after it.
-        let fields: Vec<&str> = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
-        let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        ticks = ticks.max(field(11) + field(12));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    (ticks / TICKS_PER_SECOND, peak_kib / 1024.0)
+    run
 }
 
 /// Seconds of one run of another program, `None` where it is not installed.
@@ -216,9 +136,4 @@ fn run_peer(name: &str, folder: &Path, server: &Server, rows: u64) -> Option<f64
     let words = String::from_utf8_lossy(&output.stderr);
     println!("{name} failed: {}", words.lines().last().unwrap_or_default());
     None
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

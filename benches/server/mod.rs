@@ -1,4 +1,4 @@
-//! A MySQL server of a bench's own, started by the scripts of the tests.
+//! A MySQL or MariaDB server of a bench's own, started by the scripts of the tests.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -15,10 +15,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Data and logs go into `folder`.
-    pub fn start(folder: &Path, options: &[&str]) -> Self {
+    /// `kind` is `mysql` or `mariadb`. Data and logs go into `folder`.
+    pub fn start(kind: &str, folder: &Path, options: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut keeper = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/mysql.sh"))
+        let mut keeper = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/servers/{kind}.sh")))
             .arg(folder)
             .arg(port.to_string())
             .args(options)
@@ -33,12 +33,18 @@ impl Server {
         Self { port, keeper, folder: folder.to_path_buf() }
     }
 
+    /// MariaDB's own client, which MySQL understands too.
+    #[allow(dead_code)]
+    pub fn client(&self) -> Command {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "-h127.0.0.1", "-uroot"]);
+        client.args([format!("-p{PASSWORD}"), format!("-P{}", self.port)]);
+        client
+    }
+
     /// Runs statements, and gives what they print: a line for each row, a tab between columns.
     pub fn run(&self, sql: &str) -> String {
-        let arguments = ["--no-defaults", "-h127.0.0.1", "-uroot", "--batch", "--skip-column-names"];
-        let mut client = Command::new("mariadb");
-        client.args(arguments).arg(format!("-p{PASSWORD}")).arg(format!("-P{}", self.port)).args(["-e", sql]);
-        let output = client.output().unwrap();
+        let output = self.client().args(["--batch", "--skip-column-names", "-e", sql]).output().unwrap();
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }

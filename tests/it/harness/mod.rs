@@ -9,6 +9,7 @@
 mod content;
 mod job;
 mod lake;
+mod proxy;
 mod server;
 mod service;
 mod source;
@@ -16,6 +17,7 @@ mod source;
 pub use content::{Content, assert_same};
 pub use job::{BUSY_UPKEEP, Outcome, Running, SMALL_BATCHES, TempJob};
 pub use lake::{Commit, LakeReader, canonical_rows, content_of};
+pub use proxy::Proxy;
 pub use server::{Flavor, PASSWORD, READER, Server};
 pub use service::Service;
 pub use source::{server_position, source_content};

@@ -1,6 +1,15 @@
 //! Every way in which a server is not as it must be ends in its own kind and message.
 
+use futures::StreamExt;
+
 use super::*;
+use crate::harness::Proxy;
+
+/// Transactions of the log whose connection is cut, of a row each.
+const ROWS_CUT: usize = 3;
+const CUTS_AT_ONCE: usize = 8;
+
+type Schemas = HashMap<TableId, Arc<TableSchema>>;
 
 /// What a source was refused for: all the words must be in the message.
 fn check<T: std::fmt::Debug>(result: Result<T, SourceError>, kind: SourceErrorKind, words: &[&str]) {
@@ -245,62 +254,65 @@ async fn a_killed_server_is_unavailable_and_the_same_when_it_is_back() {
     }
 }
 
-/// Passes bytes between a client and the server, and hangs up after `limit` bytes from the server.
-async fn cutting_proxy(port: u16, limit: u64) -> u16 {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let own_port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        let (client, _) = listener.accept().await.unwrap();
-        let server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let (client_read, mut client_write) = client.into_split();
-        let (server_read, mut server_write) = server.into_split();
-        let up = tokio::spawn(async move { copy(&mut { client_read }, &mut server_write).await });
-        let _ = copy(&mut server_read.take(limit), &mut client_write).await;
-        let _ = client_write.shutdown().await;
-        up.abort();
-    });
-    own_port
+/// Rows of transactions of one row each that a stream reads until it breaks, with the rows that are whole by then and where they end.
+async fn read_until_cut(cut: &MysqlSource, start: &ResumePoint, schemas: Schemas) -> (usize, ResumePoint, SourceError) {
+    let (mut rows, mut open_rows, mut last) = (0, 0, start.clone());
+    let mut stream = match cut.stream(start, schemas, HashSet::new()).await {
+        Ok(stream) => stream,
+        Err(error) => return (0, last, error),
+    };
+    loop {
+        match tokio::time::timeout(PATIENCE, stream.next()).await.expect("the cut is seen") {
+            Ok(Some(SourceEvent::Rows(batch))) => open_rows += batch.rows.num_rows(),
+            Ok(Some(SourceEvent::Boundary(boundary))) => {
+                rows += std::mem::take(&mut open_rows);
+                last = boundary.resume;
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return (rows, last, error),
+        }
+    }
 }
 
-#[tokio::test]
-async fn a_connection_that_is_cut_anywhere_in_an_event_loses_and_doubles_nothing() {
+/// At every byte that the server sends: from its greeting on, through what is asked of it, to the end of the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_cut_at_any_byte_loses_and_doubles_nothing() {
     for flavor in Flavor::ALL {
-        let server = Server::shared(flavor);
+        // It sees that a connection is dead when it next has something to send.
+        let server = Server::own(flavor, &["--max-connections=5000"]);
         let database = server.new_database("cut").await;
-        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(9000))")).await;
-        let direct = source(server, &format!("{database}.*"));
-        let start = direct.start().await.unwrap();
-        for id in 0..8 {
-            server.exec(format!("INSERT INTO {database}.t VALUES ({id}, REPEAT('x', 9000))")).await;
+        let pattern = format!("{database}.*");
+        server.exec(format!("CREATE TABLE {database}.t (id INT PRIMARY KEY, v VARCHAR(99))")).await;
+        let direct = source(&server, &pattern);
+        let (start, schemas) = (direct.start().await.unwrap(), schemas(&direct).await);
+        for id in 0..ROWS_CUT {
+            server.exec(format!("INSERT INTO {database}.t VALUES ({id}, REPEAT('x', 20 * {id}))")).await;
         }
         let head = direct.head().await.unwrap();
-        for limit in (0..70_000).step_by(7_919) {
-            let port = cutting_proxy(server.port, limit).await;
-            let cut =
-                MysqlSource::new(MysqlConfig { port, ..config(server, &format!("{database}.*")) }, BTreeMap::new());
-            let (mut rows, mut last) = (0, start.clone());
-            let opened = cut.stream(&start, schemas(&direct).await, HashSet::new()).await;
-            let mut open_rows = 0;
-            let failure = match opened {
-                Err(error) => error,
-                Ok(mut stream) => loop {
-                    match tokio::time::timeout(PATIENCE, stream.next()).await.expect("the cut is seen") {
-                        Ok(Some(SourceEvent::Rows(batch))) => open_rows += batch.rows.num_rows(),
-                        Ok(Some(SourceEvent::Boundary(boundary))) => {
-                            rows += std::mem::take(&mut open_rows);
-                            last = boundary.resume;
-                        }
-                        Ok(other) => panic!("{other:?}"),
-                        Err(error) => break error,
-                    }
-                },
-            };
-            check::<()>(Err(failure), SourceErrorKind::Unavailable, &["127.0.0.1"]);
-            let (rest, _) = read_to(open(&direct, &last).await.as_mut(), &head).await;
-            let rest: usize = rest.iter().map(|batch| batch.rows.num_rows()).sum();
-            assert_eq!(rows + rest, 8, "{flavor:?} cut after {limit} bytes, resumed from {}", last.position);
+        let whole = Proxy::start(server.port, || None).await;
+        let numbers = std::sync::atomic::AtomicU32::new(2_000_000);
+        let through = |port| {
+            let server_id = numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            MysqlSource::new(MysqlConfig { port, server_id, ..config(&server, &pattern) }, BTreeMap::new())
+        };
+        let mut stream = through(whole.port).stream(&start, schemas.clone(), HashSet::new()).await.unwrap();
+        read_to(stream.as_mut(), &head).await;
+        drop(stream);
+        while whole.passed() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        println!("{flavor:?}: {} bytes", whole.passed());
+
+        let check_cut = async |limit| {
+            let proxy = Proxy::start(server.port, move || Some(limit)).await;
+            let (rows, last, failure) = read_until_cut(&through(proxy.port), &start, schemas.clone()).await;
+            check::<()>(Err(failure), SourceErrorKind::Unavailable, &["127.0.0.1"]);
+            let mut again = through(server.port).stream(&last, schemas.clone(), HashSet::new()).await.unwrap();
+            let (rest, _) = read_to(again.as_mut(), &head).await;
+            let rest: usize = rest.iter().map(|batch| batch.rows.num_rows()).sum();
+            assert_eq!(rows + rest, ROWS_CUT, "{flavor:?} cut after {limit} bytes, resumed from {}", last.position);
+        };
+        futures::stream::iter((0..whole.passed()).map(check_cut)).buffer_unordered(CUTS_AT_ONCE).count().await;
     }
 }
 

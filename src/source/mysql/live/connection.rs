@@ -291,6 +291,8 @@ fn server_failure(endpoint: &Endpoint, doing: &str, error: mysql_async::ServerEr
         // ER_MASTER_FATAL_ERROR_READING_BINLOG; MariaDB: ER_SLAVE_SAME_ID
         1236 | 4052 => log_failure(endpoint, &text),
         // ER_BAD_FIELD_ERROR, ER_NO_SUCH_TABLE, ER_BAD_TABLE_ERROR
+        // ER_XAER_RMERR: to those who lack XA_RECOVER_ADMIN.
+        1401 => (SourceErrorKind::Misconfigured, format!("{endpoint}: {doing}: {text}")),
         1054 | 1146 | 1051 => (SourceErrorKind::Changed, format!("{endpoint}: {doing}: {text}")),
         // ER_PARSE_ERROR, ER_UNKNOWN_SYSTEM_VARIABLE: a statement that this server does not know.
         1064 | 1193 => (SourceErrorKind::Misconfigured, format!("{endpoint} does not understand {doing}: {text}")),

@@ -50,8 +50,7 @@ pub struct MysqlSource {
     given_out: stream::GivenOut,
     /// The sessions of the last splits and when each ended.
     idle: Mutex<Vec<(Instant, Session)>>,
-    /// Tables before whose first load all prepared XA transactions have been waited for.
-    prepared_waited: Mutex<HashSet<TableId>>,
+    prepared: xa::Prepared,
     /// The server of the job, once it has been taken up.
     incumbent: std::sync::Mutex<Option<Incumbent>>,
 }
@@ -66,7 +65,7 @@ impl MysqlSource {
             anonymous: Mutex::default(),
             given_out: stream::GivenOut::default(),
             idle: Mutex::default(),
-            prepared_waited: Mutex::default(),
+            prepared: xa::Prepared::default(),
             incumbent: std::sync::Mutex::default(),
         }
     }
@@ -101,21 +100,6 @@ impl MysqlSource {
         });
         decoder.know_charsets(charsets);
         stream::open(session, self.config.server_id, from, by_gtid, decoder, self.given_out.clone()).await
-    }
-
-    /// Before a table's first rows are read: what is prepared later stands in the part of the log that is read for it.
-    async fn wait_for_prepared(
-        &self,
-        session: &mut Session,
-        table: &TableId,
-        range: &KeyRange,
-    ) -> Result<(), SourceError> {
-        if range.after.is_some() && self.prepared_waited.lock().await.contains(table) {
-            return Ok(());
-        }
-        xa::wait_for_prepared(session).await?;
-        self.prepared_waited.lock().await.insert(table.clone());
-        Ok(())
     }
 
     /// Has a boundary come at the first end of a transaction after so many rows, or before.
@@ -340,7 +324,7 @@ impl Source for MysqlSource {
         limits: SplitLimits,
     ) -> Result<Split, SourceError> {
         let mut session = self.reader().await?;
-        self.wait_for_prepared(&mut session, &schema.table, range).await?;
+        self.prepared.wait_before(&mut session, &schema.table, range).await?;
         let low = self.low(&mut session).await?;
         let split = split::read(&mut session, &self.config, schema, range, limits, low, &self.given_out).await?;
         self.rest(session).await;

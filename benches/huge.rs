@@ -2,7 +2,7 @@
 //! update of all of them in one statement, 2,000 tables, tables of 1,000 columns, rows of 64 MiB. Prints for each the time and the peak of the
 //! process's memory beside what `run.memory` allows. `BENCH_ROWS` sets the rows (5 million), `BENCH_TABLES` the tables (2,000),
 //! `BENCH_SHAPES` which of `rows,tables,columns,blobs` are run (all).
-#![allow(clippy::print_stdout, clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

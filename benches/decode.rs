@@ -128,7 +128,8 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// Debezium's reader of log files over the same log, all values deserialized; its process starts beforehand.
+/// Debezium's reader of log files over the same log, all values deserialized, on one core as the others (its garbage collector and
+/// compiler would take a second one); its process starts beforehand.
 fn debezium(log: &Log, sides: &Measured) {
     let cache = std::env::var("ALLUVIUM_CACHE")
         .map_or_else(|_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/alluvium"), PathBuf::from);
@@ -142,7 +143,12 @@ fn debezium(log: &Log, sides: &Measured) {
     };
     let class_path = format!("{}/*", Path::new(&jar).parent().unwrap().display());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/DebeziumWalk.java");
-    let output = Command::new("java").args(["-cp", &class_path]).arg(source).args(&log.files).output().unwrap();
+    let output = Command::new("taskset")
+        .args(["-c", "0", "java", "-cp", &class_path])
+        .arg(source)
+        .args(&log.files)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     let [rows, seconds]: [f64; 2] =

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use alluvium::change::{Operation, ResumePoint, SourcePosition, TableId};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitTag, CompactRules, Lake, LakeScan, LakeTable, Point, PointState, PointTable, Points};
+use alluvium::lake::{CommitTag, Lake, LakeScan, LakeTable, Point, PointState, PointTable, Points};
 use alluvium::query::{MomentAsOf, QueryLimits, Session};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -27,7 +27,7 @@ use rand::{Rng, SeedableRng};
 
 mod orders;
 
-use orders::{median, upsert};
+use orders::{RULES, median, upsert};
 
 const FILL_ROWS: i64 = 500_000;
 const CHANGED_ROWS: usize = 1_000;
@@ -37,8 +37,7 @@ const HOT: i64 = 4_242;
 const REPEATS: usize = 5;
 /// Versions that are read for comparison.
 const SAMPLES: u64 = 8;
-/// What the job file's defaults come to; folded where a job must not wait any longer.
-const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
+/// Points are folded where a job must not wait any longer.
 const FOLD_EVERY: i64 = 64;
 const JOB: &str = "bench";
 const QUERY: &str = "SELECT status, count(*), sum(amount), max(note) FROM orders GROUP BY status";

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use alluvium::change::{Operation, TableId};
 use alluvium::config::LakeConfig;
-use alluvium::lake::{CommitTag, CompactRules, Lake, LakeScan};
+use alluvium::lake::{CommitTag, Lake, LakeScan};
 use alluvium::schema::{Column, TableSchema};
 use arrow::array::{
     ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -34,11 +34,9 @@ use rand::{Rng, SeedableRng};
 
 mod orders;
 
-use orders::{median, upsert};
+use orders::{RULES, look_after, median, upsert};
 
 const REPEATS: usize = 9;
-/// What the job file's defaults come to.
-const RULES: CompactRules = CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
 /// The deltalake crate's reader holds one of these for each deletion vector while it waits for another: with the 512 that
 /// a runtime usually has, it never ends on a table of more vectors.
 const BLOCKING_THREADS: usize = 4_096;
@@ -257,8 +255,8 @@ async fn changed_table(folder: &Path, schema: &Arc<TableSchema>, sizes: &Sizes, 
         next += inserts;
         let ids: Vec<i64> = ids.into_iter().collect();
         upsert(&mut table, schema, rows(schema, &ids, batch), Operation::Update, batch).await;
-        if upkeep && !table.compactions_due(&RULES).is_empty() {
-            table.compact(&RULES).await.unwrap();
+        if upkeep {
+            look_after(&mut table).await;
         }
     }
     println!("upkeep {upkeep}: {:?}, {:.1} s", table.stats(), start.elapsed().as_secs_f64());

@@ -4,9 +4,22 @@ use std::sync::Arc;
 
 use alluvium::batch::KeyedChanges;
 use alluvium::change::{ChangeBatch, Operation, SourcePosition, TransactionSpan};
-use alluvium::lake::{CommitOutcome, CommitTag, LakeTable};
+use alluvium::lake::{CommitOutcome, CommitTag, CompactRules, LakeTable};
 use alluvium::schema::TableSchema;
 use arrow::array::RecordBatch;
+
+/// What the job file's defaults come to.
+#[allow(dead_code)]
+pub const RULES: CompactRules =
+    CompactRules { file_bytes: 256 << 20, small_files: 8, deleted_percent: 20, by_level: true };
+
+/// The upkeep that is due after a batch, as a job does it.
+#[allow(dead_code)]
+pub async fn look_after(table: &mut LakeTable) {
+    if !table.compactions_due(&RULES).is_empty() {
+        table.compact(&RULES).await.unwrap();
+    }
+}
 
 /// Applies one batch, which must be new to the table.
 pub async fn upsert(

@@ -61,7 +61,7 @@ async fn a_lake_without_deletion_vectors_and_with_feeds_equals_the_server_at_eve
 }
 
 /// What a session of MySQL may change of how its changes are logged.
-const MYSQL_SETTINGS: [&str; 10] = [
+pub const MYSQL_SETTINGS: [&str; 10] = [
     "SET SESSION binlog_row_image = MINIMAL",
     "SET SESSION binlog_row_image = MINIMAL",
     "SET SESSION binlog_row_image = NOBLOB",
@@ -74,7 +74,7 @@ const MYSQL_SETTINGS: [&str; 10] = [
     "SET SESSION gtid_next = 'AUTOMATIC:tagged'",
 ];
 
-const MARIADB_SETTINGS: [&str; 6] = [
+pub const MARIADB_SETTINGS: [&str; 6] = [
     "SET SESSION binlog_row_image = MINIMAL",
     "SET SESSION binlog_row_image = MINIMAL",
     "SET SESSION binlog_row_image = NOBLOB",
@@ -140,7 +140,6 @@ async fn check_settings(flavor: Flavor, seed: u64, settings: &[&'static str], mo
     check_workload(&server, workload, more).await;
 }
 
-/// Load, then follow while the writer writes, then stop and catch up. `more` is YAML for the job file's top level.
 async fn check_followed(flavor: Flavor, seed: u64, more: &str) {
     let server = Server::own(flavor, &[]);
     let mut workload = Workload::new(seed, &server).await;
@@ -149,7 +148,8 @@ async fn check_followed(flavor: Flavor, seed: u64, more: &str) {
     check_workload(&server, workload, more).await;
 }
 
-async fn check_workload(server: &Server, mut workload: Workload, more: &str) {
+/// Load, then follow while the writer writes, then stop and catch up. `more` is YAML for the job file's top level.
+pub async fn check_workload(server: &Server, mut workload: Workload, more: &str) {
     let source = TempJob::live_source(server, READER, &[&workload.pattern()]);
     let job = TempJob::new(&source, &format!("{SMALL_BATCHES}{more}"));
     job.run().expect_code(0);

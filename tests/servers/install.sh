@@ -102,6 +102,9 @@ install_mysql() {
     rm -rf "$MYSQL_DATA"
     mv "$MYSQL_DATA.new" "$MYSQL_DATA"
   }
+  # A server whose data folder names a keyring uses that; the others are as they were.
+  echo '{ "read_local_manifest": true }' >"$MYSQL_ROOT/usr/sbin/mysqld.my"
+  echo '{ "read_local_config": true }' >"$MYSQL_ROOT/usr/lib/mysql/plugin/component_keyring_file.cnf"
   say "MySQL: $("$MYSQL_ROOT/usr/sbin/mysqld" --no-defaults --version | sed 's/.*Ver //')"
 }
 

@@ -39,6 +39,11 @@ impl Decoder {
                 self.payload = Some(Payload::read(body)?);
                 Ok(())
             }
+            // A live server sends this event too, but everything after it is as if it were not encrypted.
+            kind::MARIADB_START_ENCRYPTION if self.in_files => Err(Failure::Refused(
+                "the file is encrypted: read it through a live server, or SET GLOBAL encrypt_binlog = OFF".into(),
+            )),
+            kind::MARIADB_START_ENCRYPTION => Ok(()),
             other => match RowsFormat::of(other) {
                 Some(format) => self.rows(body, header, format),
                 None => other_event(header),
@@ -305,6 +310,7 @@ fn belongs_to_no_transaction(event_kind: u8) -> bool {
         kind::PREVIOUS_GTIDS
             | kind::MARIADB_GTID_LIST
             | kind::MARIADB_BINLOG_CHECKPOINT
+            | kind::MARIADB_START_ENCRYPTION
             | kind::ROTATE
             | kind::STOP
             | kind::HEARTBEAT
@@ -337,9 +343,6 @@ fn other_event(header: &EventHeader) -> Result<(), Failure> {
         )),
         kind::INCIDENT => Err(Failure::Refused(
             "the server reports an incident: events were lost on it; start again from a snapshot".into(),
-        )),
-        kind::MARIADB_START_ENCRYPTION => Err(Failure::Refused(
-            "the file is encrypted: read it through a live server, or SET GLOBAL encrypt_binlog = OFF".into(),
         )),
         kind::START_V3 => Err(Failure::Refused("the log is of a server before MySQL 5.0".into())),
         _ if header.flags & FLAG_IGNORABLE != 0 => Ok(()),

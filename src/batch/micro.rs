@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::BatchError;
+use super::project::Projection;
 use super::spill::{SpillDir, SpillFile};
 use super::table::{HELD_ROWS_MAX, PendingTable, TableChanges, block_limits};
 use crate::change::{Boundary, ChangeBatch, ResumePoint, TableId};
+use crate::schema::HashKey;
 
 /// When a batch is large enough. Transactions are never cut: a batch may pass every limit by one transaction.
 #[derive(Debug, Clone)]
@@ -38,6 +40,9 @@ pub struct MicroBatch {
     spill: SpillDir,
     spill_file: Option<Arc<SpillFile>>,
     tables: BTreeMap<TableId, PendingTable>,
+    hash_key: Option<HashKey>,
+    /// Of tables whose rows do not come into the lake as they are.
+    projections: BTreeMap<TableId, Projection>,
     /// The pushes since the last boundary.
     open: Vec<OpenPush>,
     rows: u64,
@@ -55,6 +60,8 @@ impl MicroBatch {
             spill,
             spill_file: None,
             tables: BTreeMap::new(),
+            hash_key: None,
+            projections: BTreeMap::new(),
             open: Vec::new(),
             rows: 0,
             held_bytes: 0,
@@ -63,6 +70,12 @@ impl MicroBatch {
             end: None,
             commit_time_us: None,
         }
+    }
+
+    /// With the key by which columns are hashed.
+    #[must_use]
+    pub fn with_hash_key(self, hash_key: Option<HashKey>) -> Self {
+        Self { hash_key, ..self }
     }
 
     /// Adds rows of a transaction that may still be open. Log order is the order of pushes, and of the rows
@@ -78,6 +91,7 @@ impl MicroBatch {
     /// [`MicroBatch::push`] at the given time.
     pub fn push_at(&mut self, changes: ChangeBatch, now: Instant) -> Result<(), BatchError> {
         changes.validate()?;
+        let changes = self.as_of_lake(changes)?;
         let id = changes.schema.table.clone();
         let rows = changes.operations.len() as u64;
         let table = match self.tables.entry(id.clone()) {
@@ -97,6 +111,21 @@ impl MicroBatch {
         }
         self.open.push(OpenPush { table: id, first_sequence, rows });
         self.spill_largest()
+    }
+
+    fn as_of_lake(&mut self, changes: ChangeBatch) -> Result<ChangeBatch, BatchError> {
+        if changes.schema.is_plain() {
+            return Ok(changes);
+        }
+        let projection = match self.projections.entry(changes.schema.table.clone()) {
+            Entry::Occupied(known) if known.get().is_of(&changes.schema) => known.into_mut(),
+            Entry::Occupied(mut known) => {
+                known.insert(Projection::new(&changes.schema));
+                known.into_mut()
+            }
+            Entry::Vacant(place) => place.insert(Projection::new(&changes.schema)),
+        };
+        projection.project(&changes, self.hash_key.as_ref())
     }
 
     /// All pushed so far is committed, and reading may go on from `boundary`.

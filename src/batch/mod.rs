@@ -12,6 +12,7 @@ mod keyed;
 mod merge;
 mod micro;
 mod moved;
+mod project;
 mod sorted;
 mod spill;
 mod table;

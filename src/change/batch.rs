@@ -163,13 +163,7 @@ mod tests {
 
     /// A batch with one row per offset, each its own transaction; the row's value is the offset.
     fn batch(offsets: &[u64]) -> ChangeBatch {
-        let column = Column {
-            name: "id".into(),
-            data_type: DataType::Int32,
-            nullable: false,
-            source_type: "int".into(),
-            lake: None,
-        };
+        let column = Column { nullable: false, ..Column::new("id", DataType::Int32, "int") };
         let schema = TableSchema::new(TableId::new("shop", "orders"), vec![column], vec![0]);
         let schema = Arc::new(schema);
         let values = Int32Array::from_iter_values(offsets.iter().map(|offset| *offset as i32));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{MaintainConfig, TableFilter, TableRules};
+use crate::schema::HashKey;
 
 /// One job file, checked and complete.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Job {
     /// column names.
     pub keys: BTreeMap<String, Vec<String>>,
     pub tables: TableRules,
+    /// The key of columns that are hashed.
+    pub hash_key: Option<HashKey>,
     pub maintain: MaintainConfig,
 }
 

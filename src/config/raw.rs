@@ -30,6 +30,8 @@ mapping! {
         schema: RawSchema => default "the defaults of its keys",
         /// Settings of single tables.
         tables: Vec<At<RawTable>> => default "none",
+        /// The secret key of the columns under `tables[].columns.hash`: `{ env: NAME }`, `{ file: path }` or `${NAME}`. Whoever has it can find out which value a hash is of.
+        hash_key: RawPassword => default "none",
         /// Upkeep of the tables: a mapping of its jobs, or `off` where something else does it. Checkpoints are written in any case.
         maintain: OrOff<RawMaintain> => default "the defaults of its keys",
     }
@@ -216,8 +218,42 @@ mapping! {
         change_feed: OnOff => default "off",
         /// Which changes of the source's columns are followed for these tables, and how.
         schema: RawTableSchema => default "what `schema` of the job says",
+        /// Which of the source's columns come into the lake, and how. Holds from the table's creation on; `alluvium run --resnapshot` makes it anew.
+        columns: RawColumns => default "all, as they are",
     }
-    later ["mode", "deletes", "types", "columns", "into"]
+    later ["mode", "deletes", "types", "into"]
+}
+
+mapping! {
+    /// Which columns come into the lake, and how. Names are the source's, whatever case they are in.
+    struct RawColumns {
+        /// These columns and the key, and no others.
+        include: Vec<At<Text>> => default "all",
+        /// Columns that do not come into the lake, also not those that get such a name later. Not of the key.
+        exclude: Vec<At<Text>> => default "none",
+        /// Columns that have another name in the lake: `{ cust_no: customer }`.
+        rename: BTreeMap<String, At<Text>> => default "none",
+        /// Columns of whose values only a hash comes into the lake, 64 hexadecimal digits (HMAC with SHA-256 and `hash_key`): equal values stay equal. Not of the key.
+        hash: Vec<At<Text>> => default "none",
+        /// Columns whose values become `***`; null stays null. Not of the key.
+        mask: Vec<At<Text>> => default "none",
+        /// Columns of one text for all rows: `{ tenant: acme }`.
+        add: BTreeMap<String, At<Text>> => default "none",
+        /// Columns that tell where a row is from: the name in the lake, and `database`, `table`, `op` (`read` by a first load, `insert` or `update`), `commit_time` or `position`, each of the row's last change.
+        metadata: BTreeMap<String, At<MetadataWord>> => default "none",
+    }
+    later []
+}
+
+words! {
+    /// What a column tells of a row's last change.
+    enum MetadataWord {
+        "database" => Database,
+        "table" => Table,
+        "op" => Operation,
+        "commit_time" => CommitTime,
+        "position" => Position,
+    }
 }
 
 mapping! {
@@ -521,7 +557,7 @@ impl FromNode for RawPassword {
 }
 
 /// Every mapping of the job file with its keys, in the file's order, for the documentation and its test.
-pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 19] {
+pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 20] {
     [
         ("", RawJob::KEYS),
         ("source", RawMysql::KEYS),
@@ -536,6 +572,7 @@ pub(super) fn mappings() -> [(&'static str, &'static [KeyDoc]); 19] {
         ("schema", RawSchema::KEYS),
         ("tables[]", RawTable::KEYS),
         ("tables[].schema", RawTableSchema::KEYS),
+        ("tables[].columns", RawColumns::KEYS),
         ("maintain", RawMaintain::KEYS),
         ("maintain.compact", RawCompact::KEYS),
         ("maintain.cluster", RawCluster::KEYS),

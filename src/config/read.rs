@@ -210,7 +210,7 @@ impl<T: FromNode> FromNode for Vec<At<T>> {
     }
 }
 
-impl FromNode for BTreeMap<String, At<Text>> {
+impl<T: FromNode> FromNode for BTreeMap<String, At<T>> {
     fn from_node(node: &Node, path: &str, report: &mut Report) -> Option<Self> {
         let Value::Map(entries) = &node.value else { return wrong_type(node, path, "a mapping", report) };
         let entries: Vec<_> = entries
@@ -221,7 +221,10 @@ impl FromNode for BTreeMap<String, At<Text>> {
     }
 
     fn schema() -> Json {
-        json!({ "type": "object", "additionalProperties": { "type": ["string", "number", "boolean"] } })
+        let value = T::schema();
+        // Numbers and switches are read as the text that they are written as.
+        let value = if value == Text::schema() { json!({ "type": ["string", "number", "boolean"] }) } else { value };
+        json!({ "type": "object", "additionalProperties": value })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::change::TableId;
-use crate::schema::{Evolution, Policy, WhenIncompatible};
+use crate::schema::{ColumnRules, Evolution, Policy, WhenIncompatible};
 
 use super::TableFilter;
 
@@ -18,6 +18,8 @@ pub struct TableSettings {
     pub change_feed: bool,
     /// Which changes of the source's columns are followed, and how.
     pub schema: Policy,
+    /// Which of the source's columns come into the lake, and how.
+    pub columns: ColumnRules,
 }
 
 /// How the old versions of changed rows leave a table.
@@ -64,6 +66,7 @@ pub(super) struct TableRule {
     pub change_feed: Option<bool>,
     pub evolution: Option<Evolution>,
     pub incompatible: Option<WhenIncompatible>,
+    pub columns: Option<ColumnRules>,
 }
 
 impl TableRules {
@@ -75,7 +78,7 @@ impl TableRules {
     #[cfg(test)]
     pub fn uniform(settings: TableSettings) -> Self {
         let tables = TableFilter::new(["*.*"]).unwrap();
-        let TableSettings { partition_by, cluster_by, merge, change_feed, schema } = settings;
+        let TableSettings { partition_by, cluster_by, merge, change_feed, schema, columns } = settings;
         let rule = TableRule {
             tables,
             partition_by: Some(partition_by),
@@ -84,6 +87,7 @@ impl TableRules {
             change_feed: Some(change_feed),
             evolution: None,
             incompatible: None,
+            columns: Some(columns),
         };
         Self::new(vec![rule], schema)
     }
@@ -108,6 +112,9 @@ impl TableRule {
         settings.merge = self.merge.unwrap_or(settings.merge);
         settings.change_feed = self.change_feed.unwrap_or(settings.change_feed);
         settings.schema.evolution = self.evolution.unwrap_or(settings.schema.evolution);
+        if let Some(columns) = &self.columns {
+            settings.columns.clone_from(columns);
+        }
         settings.schema.incompatible = self.incompatible.unwrap_or(settings.schema.incompatible);
     }
 }
@@ -161,6 +168,7 @@ mod tests {
             change_feed: None,
             evolution: None,
             incompatible: None,
+            columns: None,
         }
     }
 

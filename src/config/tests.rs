@@ -14,7 +14,13 @@ lake:
 ";
 
 fn environment(name: &str) -> Option<String> {
-    let known = [("SECRET", "hunter2"), ("SHOP_URL", "mysql://cdc:hunter2@db"), ("ROWS", "7"), ("EMPTY", "")];
+    let known = [
+        ("SECRET", "hunter2"),
+        ("SHOP_URL", "mysql://cdc:hunter2@db"),
+        ("ROWS", "7"),
+        ("EMPTY", ""),
+        ("KEY", "0123456789abcdef hunter2"),
+    ];
     known.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
 }
 
@@ -40,6 +46,36 @@ fn mysql(text: &str) -> (MysqlConfig, Vec<Setting>) {
         Ok((Job { source: SourceConfig::Mysql(mysql), .. }, settings)) => (mysql, settings),
         other => panic!("{other:?}\n{text}"),
     }
+}
+
+#[test]
+fn rules_of_columns_are_checked() {
+    let columns = |top: &str, columns: &str, expected: &str| {
+        check(&format!("{SHOP}{top}tables: [{{ match: s.a, columns: {columns} }}]\n"), expected);
+    };
+    let key = "hash_key: { env: KEY }\n";
+    columns(key, "{ include: [a], hash: [b], mask: [c], rename: { a: z }, add: { t: 1 }, metadata: { o: op } }", "");
+    columns(
+        "",
+        "{ hash: [b] }",
+        "f:9:41 tables[0].columns.hash: needs a hash_key at the top of the job file: { env: NAME } or { file: path }",
+    );
+    columns("", "{ exclude: [b], mask: [B] }", "f:9:33 tables[0].columns: B is under two of exclude, hash and mask");
+    columns(
+        "",
+        "{ add: { a: x }, metadata: { a: op } }",
+        "f:9:60 tables[0].columns.metadata: a is a column under add too",
+    );
+    columns(
+        "hash_key: { env: SECRET }\n",
+        "{}",
+        "f:9:11 hash_key: must be at least 16 bytes, for example of: openssl rand -hex 32",
+    );
+    columns(
+        "hash_key: 0123456789abcdef\n",
+        "{}",
+        "f:9:11 hash_key: is a key in clear: put it into an environment variable and write its name, as `hash_key: { env: SHOP_HASH_KEY }`",
+    );
 }
 
 #[test]
@@ -149,7 +185,7 @@ f:1:1 lake: is missing: write for example `lake: { path: ./lake/shop }`",
     );
     check(
         "[1]",
-        "f:1:1: must be a mapping with the keys version, job, source, lake, run, schema, tables, maintain, found a list",
+        "f:1:1: must be a mapping with the keys version, job, source, lake, run, schema, tables, hash_key, maintain, found a list",
     );
     check_with("  type: mysql\n", "", "f:4:3 source.type: is missing: write for example `type: mysql`");
     check_with(

@@ -10,11 +10,11 @@ use deltalake::protocol::DeltaOperation;
 
 use super::apply::FileChanges;
 use super::commit::Attempt;
-use super::convert::can_become;
 use super::partition::PartitionColumn;
 use super::write::NewFiles;
 use super::{CommitOutcome, CommitSummary, CommitTag, Fills, LakeError, LakeTable, change_feed, schema};
 use crate::failpoint;
+use crate::schema::can_become;
 use crate::schema::{Column, TableSchema};
 
 /// How often an evolution is planned again because others committed in between.

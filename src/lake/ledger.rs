@@ -25,8 +25,8 @@ use crate::change::{Ending, ResumePoint, SourceIdentity, SourcePosition, TableId
 use crate::schema::TableSchema;
 
 /// The format of entries and states. A reader refuses a newer one; of the older, format 1 had one split per batch at most,
-/// format 2 no changes of columns but added ones, and format 3 no loads that settle and one server only.
-const FORMAT: u32 = 4;
+/// format 2 no changes of columns but added ones, format 3 no loads that settle and one server only, and format 4 no rules of columns.
+const FORMAT: u32 = 5;
 
 /// After how many entries the folded state is stored: it bounds what a start has to read.
 const ENTRIES_PER_STATE: u64 = 50;
@@ -464,13 +464,7 @@ mod tests {
 
     fn table(name: &str) -> TableSchema {
         let data_type = arrow::datatypes::DataType::Int32;
-        let column = crate::schema::Column {
-            name: "id".into(),
-            data_type,
-            nullable: false,
-            source_type: "int".into(),
-            lake: None,
-        };
+        let column = crate::schema::Column { nullable: false, ..crate::schema::Column::new("id", data_type, "int") };
         TableSchema::new(TableId::new("shop", name), vec![column], vec![0])
     }
 

@@ -12,7 +12,6 @@ mod changes;
 mod checkpoint;
 mod commit;
 mod compact;
-mod convert;
 mod create;
 mod deletion;
 mod error;

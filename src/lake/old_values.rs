@@ -14,7 +14,6 @@ use roaring::RoaringTreemap;
 
 use super::apply::{BatchWriter, numbers_of};
 use super::change_feed::selection;
-use super::convert::convert;
 use super::files::FileEntry;
 use super::locate::{KeySetBuilder, Located, RowHit};
 use super::write::ColumnMap;
@@ -22,6 +21,7 @@ use super::{LakeError, LakeTable};
 use crate::batch::{AbsentRows, KeyedSlice};
 use crate::change::{Gaps, Moved, RowKey, json_patch};
 use crate::schema::TableSchema;
+use crate::schema::convert;
 
 /// What a slice with gaps is written with.
 pub(super) struct Slice<'a> {

@@ -9,12 +9,12 @@ use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use roaring::RoaringTreemap;
 
-use super::convert::convert;
 use super::files::FileEntry;
 use super::locate::{Footer, Located};
 use super::scan::{LiveFile, Pace};
 use super::write::NewFiles;
 use super::{LakeError, LakeTable};
+use crate::schema::convert;
 
 /// Rows that are copied at a time at most.
 const COPY_ROWS_MAX: u64 = 8_192;

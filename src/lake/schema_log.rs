@@ -17,7 +17,7 @@ use serde_json::json;
 use super::ledger::{LedgerEntry, StopRecord, Work};
 use super::{LakeError, Point};
 use crate::change::{Ending, TableId};
-use crate::schema::TableSchema;
+use crate::schema::{TableSchema, Treatment};
 
 /// The name of the Delta table, and of its folder.
 pub(super) const NAME: &str = "schema_log";
@@ -106,13 +106,15 @@ pub fn notes_of(entry: &LedgerEntry, status: SchemaStatus) -> Vec<SchemaNote> {
 
 fn columns_of(schema: &TableSchema) -> String {
     let column = |column: &crate::schema::Column| {
-        json!({
-            "name": column.name,
-            "type": column.source_type,
-            "nullable": column.nullable,
-            "lake_name": column.lake_name(),
-            "lake_type": column.lake_type().to_string(),
-        })
+        let mut shown = json!({ "name": column.name, "type": column.source_type, "nullable": column.nullable });
+        if column.treatment != Treatment::Kept {
+            shown["treatment"] = column.treatment.name().into();
+        }
+        if column.treatment != Treatment::LeftOut {
+            shown["lake_name"] = column.lake_name().into();
+            shown["lake_type"] = column.lake_type().to_string().into();
+        }
+        shown
     };
     json!(schema.columns.iter().map(column).collect::<Vec<_>>()).to_string()
 }

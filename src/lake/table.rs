@@ -219,7 +219,7 @@ fn key_columns(table: &TableId, state: &DeltaTableState) -> Result<Vec<Column>, 
     let column = |name: String| {
         let field = schema.field_with_name(&name).ok()?;
         let data_type = field.data_type().clone();
-        Some(Column { name, data_type, nullable: false, source_type: String::new(), lake: None })
+        Some(Column { nullable: false, ..Column::new(name, data_type, "") })
     };
     let columns = names.and_then(|names| names.into_iter().map(column).collect::<Option<Vec<_>>>());
     columns.filter(|columns| !columns.is_empty()).ok_or_else(|| LakeError::Unsupported {

@@ -18,11 +18,11 @@ use parquet::schema::types::ColumnPath;
 use roaring::RoaringTreemap;
 use uuid::Uuid;
 
-use super::convert::convert;
 use super::partition::{self, PartitionValues};
 use super::{LakeError, files, stats};
 use crate::change::TableId;
 use crate::failpoint;
+use crate::schema::convert;
 use crate::schema::holds;
 
 /// How data files are cut.

@@ -43,23 +43,9 @@ struct World {
 impl World {
     async fn new() -> Self {
         let lake = Lake::with_store(url::Url::parse("memory:///lake/").unwrap(), Arc::new(InMemory::new()));
-        let id = Column {
-            name: "id".into(),
-            data_type: DataType::Int64,
-            nullable: false,
-            source_type: String::new(),
-            lake: None,
-        };
+        let id = Column { nullable: false, ..Column::new("id", DataType::Int64, "") };
         let table = TableId::new("shop", "orders");
-        let schema = TableSchema {
-            table,
-            columns: vec![id],
-            key: vec![0],
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        let schema = TableSchema::new(table, vec![id], vec![0]);
         let table = lake.create_table(&schema, &CommitTag::default()).await.unwrap();
         let clock = Arc::new(Standing(AtomicI64::new(crate::clock::SystemClock.unix_us())));
         let compact = Some(CompactConfig { small_files: 2, ..CompactConfig::DEFAULT });

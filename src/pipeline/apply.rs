@@ -11,6 +11,7 @@ use crate::batch::KeyedChanges;
 use crate::change::{RowKey, TableId};
 use crate::lake::{CommitOutcome, CommitTag, Fills, Lake, LakeTable, LedgerEntry, SchemaRecord};
 use crate::maintain::{Chore, ChoreReport, Occasion, Upkeep};
+use crate::schema::{HashKey, Treatment, treated};
 
 /// Applies work to tables, each step exactly once: a step whose number the table has already carried is left
 /// out. One implementation writes the tables itself; another may hand the work to an engine elsewhere.
@@ -48,11 +49,13 @@ pub trait Apply: Send {
 pub struct LakeApply {
     lake: Lake,
     tables: HashMap<TableId, LakeTable>,
+    hash_key: Option<HashKey>,
 }
 
 impl LakeApply {
-    pub fn new(lake: Lake) -> Self {
-        Self { lake, tables: HashMap::new() }
+    /// `hash_key` is that of columns that are hashed.
+    pub fn new(lake: Lake, hash_key: Option<HashKey>) -> Self {
+        Self { lake, tables: HashMap::new(), hash_key }
     }
 
     /// The open table, or `None` where the lake has none.
@@ -104,8 +107,9 @@ impl Apply for LakeApply {
 
     async fn evolve(&mut self, record: &SchemaRecord, tag: &CommitTag) -> Result<(), PipelineError> {
         let table = &record.schema.table;
+        let (schema, values) = (record.schema.lake_side(), default_values(record, self.hash_key.as_ref())?);
         let Some(open) = self.open(table).await? else {
-            let created = self.lake.create_table(&record.schema, tag).await?;
+            let created = self.lake.create_table(&schema, tag).await?;
             self.tables.insert(table.clone(), created);
             return Ok(());
         };
@@ -114,10 +118,10 @@ impl Apply for LakeApply {
                 return Err(PipelineError::TableOfAnother { table: table.clone() });
             }
         }
-        let fills = Fills { values: default_values(record)?, copies: record.copies.iter().cloned().collect() };
+        let fills = Fills { values, copies: record.copies.iter().cloned().collect() };
         let outcome = match record.replaces {
-            true => open.replace(&record.schema, tag).await?,
-            false => open.evolve(&record.schema, &fills, tag).await?,
+            true => open.replace(&schema, tag).await?,
+            false => open.evolve(&schema, &fills, tag).await?,
         };
         match outcome {
             CommitOutcome::Committed(_) | CommitOutcome::AlreadyApplied { .. } => Ok(()),
@@ -147,7 +151,10 @@ impl Apply for LakeApply {
 }
 
 /// The values that old rows get in added columns, by the lake's names: arrays of one value, of the lake's types.
-pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, ArrayRef>, PipelineError> {
+pub(super) fn default_values(
+    record: &SchemaRecord,
+    hash_key: Option<&HashKey>,
+) -> Result<BTreeMap<String, ArrayRef>, PipelineError> {
     let mut values = BTreeMap::new();
     for (name, text) in &record.defaults {
         let unusable = |reason: String| PipelineError::Default {
@@ -157,10 +164,15 @@ pub(super) fn default_values(record: &SchemaRecord) -> Result<BTreeMap<String, A
         };
         let index = record.schema.column_index(name).ok_or_else(|| unusable("there is no such column".into()))?;
         let column = &record.schema.columns[index];
-        let data_type = column.lake_type();
+        if column.treatment == Treatment::LeftOut {
+            continue;
+        }
+        let data_type = if column.treatment == Treatment::Kept { column.lake_type() } else { &column.data_type };
         let text = StringArray::from(vec![text.as_str()]);
         let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let value = cast_with_options(&text, data_type, &strict).map_err(|error| unusable(error.to_string()))?;
+        let value = cast_with_options(&text, data_type, &strict);
+        let value = value.and_then(|value| treated(column.treatment, &value, hash_key));
+        let value = value.map_err(|error| unusable(error.to_string()))?;
         values.insert(column.lake_name().to_string(), value);
     }
     Ok(values)

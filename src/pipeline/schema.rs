@@ -8,7 +8,7 @@ use super::session::{Session, Step};
 use crate::change::{Ending, SourcePosition, TableId};
 use crate::config::SnapshotMode;
 use crate::lake::{LakeError, LedgerEntry, LoadState, SchemaRecord, StopRecord, Work};
-use crate::schema::{Column, Plan, Policy, TableSchema, plan};
+use crate::schema::{Column, Plan, Policy, TableSchema, Treatment, plan};
 use crate::source::{Arrival, DiscoveredTable, SchemaChange, TableStopped};
 
 impl Session<'_> {
@@ -114,14 +114,23 @@ impl Session<'_> {
         if schemas.is_empty() {
             return Ok(());
         }
-        let mut records = Vec::new();
-        for mut schema in schemas {
+        let (mut records, mut unfit) = (Vec::new(), Vec::new());
+        for schema in schemas {
             let table = schema.table.clone();
+            let rules = self.job.tables.settings(&table).columns;
+            let mut schema = match rules.apply(schema.clone()) {
+                Ok(ruled) => ruled,
+                Err(reason) => {
+                    unfit.push((table, format!("its columns under tables in the job file do not fit it: {reason}")));
+                    continue;
+                }
+            };
             let load = self.loads_rows() || self.options.resnapshot.contains_key(&table) || self.is_replaced(&table);
             let position = self.position().position.clone();
             let known = self.state.tables.get(&table).and_then(|known| known.schema.as_ref());
             schema.version = known.map_or(1, |known| known.version + 1);
-            let replaces = match known.map(|known| (known, laid_over(known, &schema))) {
+            let laid = |known: &TableSchema| (*known.rules == rules).then(|| laid_over(known, &schema)).flatten();
+            let replaces = match known.map(|known| (known, laid(known))) {
                 None => false,
                 Some((_, Some(laid_over))) => {
                     schema = laid_over;
@@ -134,7 +143,28 @@ impl Session<'_> {
             };
             records.push(SchemaRecord { load, replaces, ..SchemaRecord::new(schema, position) });
         }
-        self.schema_step(records).await
+        if !records.is_empty() {
+            self.schema_step(records).await?;
+        }
+        self.stop_tables(unfit).await
+    }
+
+    /// Takes out the tables whose columns the job file wants otherwise than they are in the lake; those that are to be loaded again get
+    /// them as it says now.
+    pub(super) async fn stop_ruled_otherwise(&mut self) -> Result<(), PipelineError> {
+        let is_other = |(table, schema): &(&TableId, &TableSchema)| {
+            !self.options.resnapshot.contains_key(*table) && self.job.tables.settings(table).columns != *schema.rules
+        };
+        let followed = self.state.followed().map(|(table, schema, _)| (table, schema));
+        let others: Vec<TableId> = followed.filter(is_other).map(|(table, _)| table.clone()).collect();
+        let reason = |table: &TableId| {
+            format!(
+                "the job file wants its columns otherwise (columns, hash_key) than they are in the lake; to have them so from now on: \
+                 alluvium run --resnapshot {table}"
+            )
+        };
+        let stopped = others.into_iter().map(|table| (table.clone(), reason(&table))).collect();
+        self.stop_tables(stopped).await
     }
 
     /// Whether another table has taken the name of one that was followed, and its rows are still to be loaded.
@@ -148,7 +178,7 @@ impl Session<'_> {
         let (table, position) = (change.schema.table.clone(), change.position.clone());
         let statement = change.statement.clone();
         let record = self.record_of(change);
-        let record = record.and_then(|record| match apply::default_values(&record) {
+        let record = record.and_then(|record| match apply::default_values(&record, self.job.hash_key.as_ref()) {
             Ok(_) => Ok(record),
             Err(error) => Err(error.to_string()),
         });
@@ -169,6 +199,16 @@ impl Session<'_> {
         let known = self.state.tables.get(table);
         let version = known.and_then(|known| known.schema.as_ref()).map_or(1, |known| known.version + 1);
         let mut schema = TableSchema { version, ..TableSchema::clone(&change.schema) };
+        let rules = self.job.tables.settings(table).columns;
+        let ruled = |schema| {
+            let advice = "change them and load it with";
+            let advice = |reason| {
+                format!(
+                    "its columns under tables in the job file do not fit it: {reason}; {advice}: alluvium run --resnapshot {table}"
+                )
+            };
+            rules.apply(schema).map_err(advice)
+        };
         let followed = known.filter(|known| known.stopped.is_none()).and_then(|known| known.schema.as_ref());
         let (mut copies, mut replaces) = (Vec::new(), false);
         if change.arrival == Arrival::Met
@@ -180,9 +220,12 @@ impl Session<'_> {
                 }
                 Plan::Refuse(what) => return Err(format!("{what}; {}", advice(table))),
             }
-        } else if let Some(old) = known.and_then(|known| known.schema.as_ref()) {
-            schema.retired = left_over(old, &schema);
-            replaces = true;
+        } else {
+            schema = ruled(schema)?;
+            if let Some(old) = known.and_then(|known| known.schema.as_ref()) {
+                schema.retired = left_over(old, &schema);
+                replaces = true;
+            }
         }
         let load = match &change.arrival {
             Arrival::Created | Arrival::Shadow => false,
@@ -311,7 +354,8 @@ impl Session<'_> {
 
 /// A schema's columns and key as the source has them.
 fn source_side(schema: &TableSchema) -> (Vec<Column>, &[usize]) {
-    let columns = schema.columns.iter().map(|column| Column { lake: None, ..column.clone() });
+    let columns =
+        schema.columns.iter().map(|column| Column { lake: None, treatment: Treatment::Kept, ..column.clone() });
     (columns.collect(), &schema.key)
 }
 
@@ -327,8 +371,10 @@ fn laid_over(known: &TableSchema, now: &TableSchema) -> Option<TableSchema> {
 
 /// The lake's columns that a new table of the same name does not fill.
 fn left_over(known: &TableSchema, now: &TableSchema) -> Vec<String> {
-    let names = known.columns.iter().map(Column::lake_name).chain(known.retired.iter().map(String::as_str));
-    names.filter(|name| now.column_index(name).is_none()).map(str::to_string).collect()
+    let names = known.lake_names().into_iter().chain(known.retired.iter().map(String::as_str));
+    let filled = now.lake_names();
+    let is_filled = |name: &&str| filled.iter().any(|filled| filled.eq_ignore_ascii_case(name));
+    names.filter(|name| !is_filled(name)).map(str::to_string).collect()
 }
 
 /// What its owner can do about a change that is not followed.

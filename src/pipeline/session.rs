@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
         };
         tally.check_alone(job, &state)?;
         tally.runs.push(run);
-        let apply = Box::new(LakeApply::new(environment.lake.clone()));
+        let apply = Box::new(LakeApply::new(environment.lake.clone(), job.hash_key.clone()));
         let clock = Arc::clone(&environment.clock);
         let upkeep = Upkeep::load(&job.name, &job.maintain, &environment.lake, clock).await;
         let rows_estimated = HashMap::new();
@@ -199,6 +199,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         self.stop_unselected().await?;
+        self.stop_ruled_otherwise().await?;
         self.environment.source.check_held(self.position()).await?;
         let mut late = self.adopt_tables().await?;
         self.loads.hold_back(&late);
@@ -357,7 +358,7 @@ impl<'a> Session<'a> {
             age_max: self.job.run.batch_age,
             memory_bytes: self.job.run.memory_bytes / BATCH_MEMORY_DIVISOR,
         };
-        MicroBatch::new(limits, SpillDir::new(std::env::temp_dir()))
+        MicroBatch::new(limits, SpillDir::new(std::env::temp_dir())).with_hash_key(self.job.hash_key.clone())
     }
 
     /// Closes a batch and applies it to its tables: one step of the ledger. `loaded` is the first loads' part in it, one
@@ -537,7 +538,7 @@ impl<'a> Session<'a> {
         }
         let schema = self.state.tables.get(table).and_then(|state| state.schema.clone());
         let schema = schema.ok_or_else(|| PipelineError::TableWithoutTxn { table: table.clone() })?;
-        Ok(KeyedChanges::from_batches(Arc::new(schema), Vec::new())?)
+        Ok(KeyedChanges::from_batches(Arc::new(schema.lake_side()), Vec::new())?)
     }
 
     /// What the commit of `entry` carries in a table.

@@ -176,13 +176,7 @@ fn id(table: &str) -> TableId {
 
 /// Integer columns, the first of which is the key.
 fn schema_of(table: &str, columns: &[&str]) -> TableSchema {
-    let column = |name: &&str| Column {
-        name: name.to_string(),
-        data_type: DataType::Int32,
-        nullable: false,
-        source_type: "int".into(),
-        lake: None,
-    };
+    let column = |name: &&str| Column { nullable: false, ..Column::new(*name, DataType::Int32, "int") };
     TableSchema::new(id(table), columns.iter().map(column).collect(), vec![0])
 }
 
@@ -289,6 +283,7 @@ impl World {
             },
             keys: BTreeMap::new(),
             tables: TableRules::default(),
+            hash_key: None,
             maintain: self.maintain.clone(),
         }
     }

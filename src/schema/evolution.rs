@@ -9,7 +9,8 @@ use std::collections::HashSet;
 
 use arrow::datatypes::DataType;
 
-use super::{Column, LakeColumn, TableSchema};
+use super::rules::check_hashed;
+use super::{Column, TableSchema, Treatment};
 
 /// Most digits of a decimal that Arrow and Delta hold in 128 bits.
 const DECIMAL_DIGITS_MAX: u8 = 38;
@@ -97,7 +98,7 @@ pub fn plan(old: &TableSchema, new: &TableSchema, changes: &[ColumnChange], poli
             return Plan::Refuse(reason);
         }
     }
-    for column in &old.columns {
+    for column in old.columns.iter().filter(|column| is_filled(column)) {
         let stays = named.iter().filter_map(|change| change.from.as_ref()).any(|from| *from == column.name);
         if !stays && policy.evolution == Evolution::Off {
             return Plan::Refuse(format!("column {} was dropped", column.name));
@@ -107,6 +108,7 @@ pub fn plan(old: &TableSchema, new: &TableSchema, changes: &[ColumnChange], poli
         }
     }
     schema.retired = planner.retired;
+    schema.rules = old.rules.clone();
     Plan::Follow { schema, copies: planner.copies }
 }
 
@@ -130,7 +132,7 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn new(old: &'a TableSchema, policy: Policy) -> Self {
-        let names = old.columns.iter().map(Column::lake_name).chain(old.retired.iter().map(String::as_str));
+        let names = old.lake_names().into_iter().chain(old.retired.iter().map(String::as_str));
         let taken = names.map(str::to_lowercase).collect();
         Self { old, policy, taken, copies: Vec::new(), retired: old.retired.clone() }
     }
@@ -138,10 +140,17 @@ impl<'a> Planner<'a> {
     /// Gives a column of the new schema its place in the lake.
     fn column(&mut self, column: &mut Column, change: &ColumnChange, in_key: bool) -> Result<(), String> {
         let index = change.from.as_ref().and_then(|from| self.old.column_index(from));
-        let Some(old) = index.map(|index| &self.old.columns[index]) else {
+        let old = index.map(|index| &self.old.columns[index]);
+        column.treatment = self.treatment(old, column, in_key);
+        check_hashed(column)?;
+        let Some(old) = old.filter(|old| old.treatment == column.treatment) else {
+            self.retired.extend(old.filter(|old| is_filled(old)).map(|old| old.lake_name().to_string()));
             return self.added(column);
         };
         let fit = match &change.altered {
+            _ if column.treatment == Treatment::LeftOut => return Ok(()),
+            _ if column.treatment == Treatment::Masked => Fit::Holds,
+            None if column.treatment == Treatment::Hashed => Fit::Holds,
             None => fit(old.lake_type(), &column.data_type),
             Some(_) => Fit::No,
         };
@@ -153,12 +162,25 @@ impl<'a> Planner<'a> {
         self.carry_on(old, column, data_type, in_key)
     }
 
+    /// By the column's present name; where that says nothing, a column is treated as under its name before.
+    fn treatment(&self, old: Option<&Column>, column: &Column, in_key: bool) -> Treatment {
+        match self.old.rules.treatment(&column.name) {
+            _ if in_key => Treatment::Kept,
+            Treatment::Kept => old.map_or(Treatment::Kept, |old| old.treatment),
+            named => named,
+        }
+    }
+
     fn added(&mut self, column: &mut Column) -> Result<(), String> {
+        if column.treatment == Treatment::LeftOut {
+            column.lake = None;
+            return Ok(());
+        }
         if self.policy.evolution == Evolution::Off {
             return Err(format!("column {} was added", column.name));
         }
-        let name = self.free_name(&column.name);
-        place(column, name, None);
+        let name = self.free_name(self.old.rules.lake_name(&column.name));
+        column.place(name, None);
         Ok(())
     }
 
@@ -171,12 +193,12 @@ impl<'a> Planner<'a> {
             return Err(format!("column {} was {what}", old.name));
         }
         if renamed {
-            let name = self.free_name(&column.name);
+            let name = self.free_name(self.old.rules.lake_name(&column.name));
             self.copies.push((name.clone(), old.lake_name().to_string()));
             self.retired.push(old.lake_name().to_string());
-            place(column, name, Some(data_type));
+            column.place(name, Some(data_type));
         } else {
-            place(column, old.lake_name().to_string(), Some(data_type));
+            column.place(old.lake_name().to_string(), Some(data_type));
         }
         Ok(())
     }
@@ -202,8 +224,8 @@ impl<'a> Planner<'a> {
             // Bytes and lists have no text: their values go beside the old ones, as by the other policy.
             (Evolution::On, WhenIncompatible::NewColumn | WhenIncompatible::String) => {
                 self.retired.push(old.lake_name().to_string());
-                let name = self.free_name(&column.name);
-                place(column, name, None);
+                let name = self.free_name(self.old.rules.lake_name(&column.name));
+                column.place(name, None);
                 Ok(())
             }
             _ => Err(reason),
@@ -221,11 +243,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Notes the lake's column, where it is another than the source's.
-fn place(column: &mut Column, name: String, data_type: Option<DataType>) {
-    let data_type = data_type.unwrap_or_else(|| column.data_type.clone());
-    let same = name == column.name && data_type == column.data_type;
-    column.lake = (!same).then_some(LakeColumn { name, data_type });
+fn is_filled(column: &Column) -> bool {
+    column.treatment != Treatment::LeftOut
 }
 
 /// Whether values of the type can be written as text.

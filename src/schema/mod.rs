@@ -6,10 +6,16 @@ use std::sync::Arc;
 
 use crate::change::{SourcePosition, TableId};
 
+mod convert;
 mod data_type;
 mod evolution;
+mod rules;
+mod treat;
 
+pub use convert::{can_become, convert};
 pub use evolution::{ColumnChange, Evolution, Plan, Policy, WhenIncompatible, holds, plan};
+pub use rules::{Added, ColumnRules, Treatment};
+pub use treat::{HashKey, treated};
 
 /// One column of a source table and the Arrow type that its values have everywhere in Alluvium.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +32,9 @@ pub struct Column {
     /// The lake's column for its values, where that has another name or type. `None`: the same name, the same type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lake: Option<LakeColumn>,
+    /// What comes into the lake of its values.
+    #[serde(default, skip_serializing_if = "Treatment::is_kept")]
+    pub treatment: Treatment,
 }
 
 /// A column of the lake's table.
@@ -40,7 +49,8 @@ pub struct LakeColumn {
 impl Column {
     /// A column that may be null, under its own name in the lake.
     pub fn new(name: impl Into<String>, data_type: DataType, source_type: impl Into<String>) -> Self {
-        Self { name: name.into(), data_type, nullable: true, source_type: source_type.into(), lake: None }
+        let (name, source_type) = (name.into(), source_type.into());
+        Self { name, data_type, nullable: true, source_type, lake: None, treatment: Treatment::Kept }
     }
 
     /// The name of the lake's column.
@@ -74,12 +84,16 @@ pub struct TableSchema {
     /// The lake's columns that no column of the source fills any more: their names are not given again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<String>,
+    /// What the job wants of the columns; the treatment of each that is there follows from it.
+    #[serde(default, skip_serializing_if = "ColumnRules::is_empty")]
+    pub rules: Box<ColumnRules>,
 }
 
 impl TableSchema {
     /// A table's first shape, of which no statement is known. `key` are indexes into `columns`.
     pub fn new(table: TableId, columns: Vec<Column>, key: Vec<usize>) -> Self {
-        Self { table, columns, key, default_charset: None, version: 1, since: None, retired: Vec::new() }
+        let rules = Box::default();
+        Self { table, columns, key, default_charset: None, version: 1, since: None, retired: Vec::new(), rules }
     }
 
     /// The Arrow schema of a change batch: the lake's names, the source's types, all fields nullable.

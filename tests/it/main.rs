@@ -5,6 +5,7 @@
 mod audit;
 mod bad_input;
 mod cli;
+mod columns;
 mod crash;
 mod ddl_corpus;
 mod demo;

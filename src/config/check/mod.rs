@@ -69,9 +69,10 @@ impl Checker<'_> {
         let lake = raw.lake.set().and_then(|lake| self.lake(&lake.value));
         let run = self.run(&raw.run);
         let schema = self.schema(&raw.schema);
-        let (keys, tables) = self.tables(&raw.tables, schema);
+        let hash_key = self.hash_key(&raw.hash_key);
+        let (keys, tables) = self.tables(&raw.tables, schema, hash_key.as_ref());
         let maintain = self.maintain(&raw.maintain);
-        Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables, maintain })
+        Some(Job { name: name?, source: source?, lake: lake?, run, keys, tables, hash_key, maintain })
     }
 
     fn version(&mut self, field: &Field<u64>) {

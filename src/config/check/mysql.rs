@@ -99,7 +99,7 @@ impl Checker<'_> {
                 self.report.add(password.at, &password.path, message);
                 None
             }
-            Field::Set(password) => self.password_from(password),
+            Field::Set(password) => self.secret_from(password, PASSWORD_ADVICE),
             Field::Missing if in_url.is_some() => {
                 self.given(KEY, "(in the URL)");
                 in_url
@@ -114,10 +114,11 @@ impl Checker<'_> {
         }
     }
 
-    fn password_from(&mut self, password: &At<RawPassword>) -> Option<Secret> {
+    /// A password or key, which must not stand in the job file.
+    pub(super) fn secret_from(&mut self, password: &At<RawPassword>, advice: &str) -> Option<Secret> {
         let found = match &password.value {
             RawPassword::Text(text) if text.has_variable() => Ok((text.text(), format!("(from {})", text.typed()))),
-            RawPassword::Text(_) => Err((password.at, password.path.clone(), PASSWORD_ADVICE.to_string())),
+            RawPassword::Text(_) => Err((password.at, password.path.clone(), advice.to_string())),
             RawPassword::From(PasswordFrom::Environment(name)) => {
                 let variable = name.value.text();
                 let missing = || format!("the environment variable {variable} is not set");
@@ -127,7 +128,7 @@ impl Checker<'_> {
             }
             RawPassword::From(PasswordFrom::File(file)) => {
                 let path = self.around.folder.join(file.value.text());
-                read_password(&path)
+                read_secret(&path)
                     .map(|value| (value, format!("(the file {})", path.display())))
                     .map_err(|problem| (file.at, file.path.clone(), problem))
             }
@@ -293,10 +294,10 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn read_password(path: &Path) -> Result<String, String> {
+fn read_secret(path: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     if text.len() > PASSWORD_BYTES_MAX {
-        return Err(format!("{} is {} bytes long: a password was expected", path.display(), text.len()));
+        return Err(format!("{} is {} bytes long: a password or key was expected", path.display(), text.len()));
     }
     Ok(text.trim_end_matches(['\r', '\n']).to_string())
 }

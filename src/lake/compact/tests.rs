@@ -46,13 +46,7 @@ fn bounds(file: &FileEntry) -> (i64, i64) {
 
 impl Paper {
     fn new(seed: u64) -> Self {
-        let id = Column {
-            name: "id".into(),
-            data_type: DataType::Int64,
-            nullable: false,
-            source_type: String::new(),
-            lake: None,
-        };
+        let id = Column { nullable: false, ..Column::new("id", DataType::Int64, "") };
         let space = KeySpace::new(TableId::new("shop", "orders"), vec![id]).unwrap();
         let random = StdRng::seed_from_u64(seed);
         Self { space, files: FileMap::new(), folded: HashMap::new(), rows_copied: 0, random, next: 0 }

@@ -156,13 +156,7 @@ async fn a_column_with_a_name_of_the_feed_s_is_refused() {
     let mut schema = TableSchema::clone(&world.schema);
     schema.table.table = "other".to_string();
     let source_type = "int".to_string();
-    schema.columns.push(Column {
-        name: "_Change_Type".into(),
-        data_type: DataType::Int32,
-        nullable: true,
-        source_type,
-        lake: None,
-    });
+    schema.columns.push(Column::new("_Change_Type", DataType::Int32, source_type));
     let error = world.lake.create_table(&schema, &tag(0)).await.err().unwrap();
     assert!(matches!(error, LakeError::Settings { .. }), "{error}");
 }

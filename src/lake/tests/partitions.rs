@@ -113,15 +113,7 @@ async fn check_refused(by: &[&str], columns: &[(&str, DataType)], expected: &str
     let column = |(name, data_type): &(&str, DataType)| Column::new(*name, data_type.clone(), "");
     let columns = columns.iter().map(column).collect();
     let table = TableId::new("shop", "refused");
-    let schema = TableSchema {
-        table,
-        columns,
-        key: vec![0],
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    };
+    let schema = TableSchema::new(table, columns, vec![0]);
     let lake = memory_lake(Arc::new(InMemory::new())).with_rules(TableRules::uniform(partitioned(by)));
     let error = lake.create_table(&schema, &tag(0)).await.err().unwrap();
     assert!(matches!(error, LakeError::Settings { .. }), "{error}");
@@ -162,13 +154,7 @@ async fn a_new_column_must_not_have_the_name_of_a_partition_s() {
     let mut world = World::with(partitioned(&["year(at)"]), KeyKind::Long, 48).await;
     let mut schema = (*world.schema).clone();
     let source_type = "int".to_string();
-    schema.columns.push(Column {
-        name: "at_year".into(),
-        data_type: DataType::Int32,
-        nullable: true,
-        source_type,
-        lake: None,
-    });
+    schema.columns.push(Column::new("at_year", DataType::Int32, source_type));
     let error = world.table.evolve(&schema, &Default::default(), &CommitTag::default()).await.err().unwrap();
     assert!(matches!(error, LakeError::Settings { .. }), "{error}");
 }

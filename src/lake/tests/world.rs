@@ -403,25 +403,9 @@ fn schema(table: TableId, kind: KeyKind, settings: &TableSettings) -> TableSchem
         columns.insert(0, column("region", DataType::Utf8));
         columns.push(column("at", DataType::Timestamp(TimeUnit::Microsecond, None)));
         let key = (2..2 + key_columns).collect();
-        return TableSchema {
-            table,
-            columns,
-            key,
-            default_charset: None,
-            version: 1,
-            since: None,
-            retired: Vec::new(),
-        };
+        return TableSchema::new(table, columns, key);
     }
-    TableSchema {
-        table,
-        columns,
-        key: (1..=key_columns).collect(),
-        default_charset: None,
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    }
+    TableSchema::new(table, columns, (1..=key_columns).collect())
 }
 
 fn key_types(kind: KeyKind) -> Vec<DataType> {

@@ -26,13 +26,7 @@ const KEYS: i64 = 300;
 type Model = BTreeMap<i64, String>;
 
 fn schema() -> Arc<TableSchema> {
-    let column = |name: &str, data_type, nullable| Column {
-        name: name.to_string(),
-        data_type,
-        nullable,
-        source_type: "any".to_string(),
-        lake: None,
-    };
+    let column = |name: &str, data_type, nullable| Column { nullable, ..Column::new(name, data_type, "any") };
     Arc::new(TableSchema::new(
         TableId::new("shop", "orders"),
         vec![column("id", DataType::Int64, false), column("note", DataType::Utf8, true)],

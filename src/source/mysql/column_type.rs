@@ -131,7 +131,7 @@ impl ColumnType {
     /// The same for a column of which it is known what rows get that leave it out.
     pub fn column_left_out(&self, name: impl Into<String>, nullable: bool, left_out: &LeftOut) -> Column {
         let source_type = format!("{self}{}", left_out.suffix());
-        Column { name: name.into(), data_type: self.data_type(), nullable, source_type, lake: None }
+        Column { nullable, ..Column::new(name, self.data_type(), source_type) }
     }
 
     /// The Arrow type of the column's values, everywhere in Alluvium.

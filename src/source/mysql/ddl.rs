@@ -11,7 +11,7 @@ pub(in crate::source::mysql) use data_type::charset_of_collation;
 use token::{Cursor, Token};
 
 use crate::change::TableId;
-use crate::schema::{Column, ColumnChange, TableSchema};
+use crate::schema::{Column, ColumnChange, TableSchema, Treatment};
 use crate::source::mysql::column_type::{ColumnType, LeftOut};
 
 mod alter;
@@ -123,7 +123,7 @@ pub fn altered(old: &Column, new: &Column, strict: bool) -> Option<String> {
 
 /// The same columns without what the lake has made of them: those of another table.
 pub fn columns_of_source(columns: &[Column]) -> Vec<Column> {
-    columns.iter().map(|column| Column { lake: None, ..column.clone() }).collect()
+    columns.iter().map(|column| Column { lake: None, treatment: Treatment::Kept, ..column.clone() }).collect()
 }
 
 /// What a row gets whose insert leaves a column out, by the catalogue's text of its default: on MariaDB as SQL writes it, on

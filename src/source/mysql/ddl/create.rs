@@ -162,15 +162,8 @@ fn build(
         column_type.column_left_out(&column.name, column.nullable && !in_key(&column.name), &left_out)
     };
     let columns = definitions.iter().map(column).collect();
-    let mut schema = TableSchema {
-        table: table.clone(),
-        columns,
-        key: Vec::new(),
-        default_charset: Some(charset.to_string()),
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    };
+    let mut schema = TableSchema::new(table.clone(), columns, Vec::new());
+    schema.default_charset = Some(charset.to_string());
     let index = |name: &String| schema.column_index(name).ok_or_else(|| format!("its primary key names {name}"));
     schema.key = key.iter().map(index).collect::<Result<_, _>>()?;
     if schema.columns.is_empty() {

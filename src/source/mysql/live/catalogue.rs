@@ -193,15 +193,8 @@ fn schema(table: &TableId, found: &Found, given: Option<&Vec<String>>, mariadb: 
     let columns = found.columns.iter().zip(&types);
     let columns =
         columns.map(|(found, kind)| kind.column_left_out(&found.name, found.nullable, &left_out(found, kind, mariadb)));
-    let mut schema = TableSchema {
-        table: table.clone(),
-        columns: columns.collect(),
-        key: Vec::new(),
-        default_charset: found.charset.clone(),
-        version: 1,
-        since: None,
-        retired: Vec::new(),
-    };
+    let mut schema = TableSchema::new(table.clone(), columns.collect(), Vec::new());
+    schema.default_charset.clone_from(&found.charset);
     schema.key = match given {
         Some(names) => given_key(&schema, names)?,
         None => primary_key(&schema, found)?,

@@ -7,13 +7,13 @@ use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
 
-use crate::schema::holds;
+use super::holds;
 
 /// Dates and times as SQL writes them.
 const MOMENT: &str = "%Y-%m-%d %H:%M:%S%.f";
 
 /// Whether a column of type `from` can become one of type `to` with all its values.
-pub(super) fn can_become(from: &DataType, to: &DataType) -> bool {
+pub fn can_become(from: &DataType, to: &DataType) -> bool {
     holds(to, from)
 }
 
@@ -21,7 +21,7 @@ pub(super) fn can_become(from: &DataType, to: &DataType) -> bool {
 ///
 /// # Errors
 /// If one has no equal there.
-pub(super) fn convert(values: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+pub fn convert(values: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     if values.data_type() == to {
         return Ok(values.clone());
     }

@@ -1,7 +1,7 @@
 //! The real program, run as a process of its own and looked at until it ends.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -26,19 +26,20 @@ pub struct Run {
 
 /// `alluvium run --json` of a job file, which must succeed.
 pub fn run(job: &Path, password: &str) -> Run {
+    // A file: a pipe that nobody reads before the end would hold the program up.
+    let printed = tempfile::NamedTempFile::new().unwrap();
     let started = Instant::now();
     let mut program = Command::new(env!("CARGO_BIN_EXE_alluvium"))
         .args(["run", "--json", "-j"])
         .arg(job)
         .env(PASSWORD_VARIABLE, password)
-        .stdout(Stdio::piped())
+        .stdout(printed.reopen().unwrap())
         .spawn()
         .unwrap();
     let (cpu_seconds, peak_mib) = watch(&mut program);
     let seconds = started.elapsed().as_secs_f64();
-    let output = program.wait_with_output().unwrap();
-    assert!(output.status.success(), "the run must succeed");
-    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(program.wait().unwrap().success(), "the run must succeed");
+    let text = std::fs::read_to_string(printed.path()).unwrap();
     let outcome = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
     Run { seconds, cpu_seconds, peak_mib, outcome: outcome.expect("run --json prints its outcome") }
 }

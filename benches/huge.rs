@@ -124,9 +124,7 @@ fn many_tables(server: &Server, job: &Job, tables: u32) {
     let update = |table: u32| format!("UPDATE tables.t{table} SET v = 'c' WHERE id = 1;");
     server.run(&format!("BEGIN; {} COMMIT", (0..tables).map(update).collect::<String>()));
     let run = job.run("transaction");
-    let of_tables = run.outcome["tables"].as_array().unwrap().iter();
-    let rows: u64 = of_tables.filter_map(|table| table["rows_upserted"].as_u64()).sum();
-    assert_eq!(rows, u64::from(tables), "{}", run.outcome);
+    assert_eq!(run.of_all_tables("rows_upserted"), u64::from(tables), "{}", run.outcome);
     job.run("idle");
 }
 

@@ -103,7 +103,7 @@ fn load(folder: &Path, server: &Server, number: usize, rows: u64) -> Run {
     );
     std::fs::write(&job, text).unwrap();
     let run = program::run(&job, PASSWORD);
-    assert_eq!(run.outcome["rows_loaded"], rows, "{}", run.outcome);
+    assert_eq!(run.of_all_tables("rows_loaded"), rows, "{}", run.outcome);
     std::fs::remove_dir_all(&lake).unwrap();
     run
 }

@@ -24,6 +24,14 @@ pub struct Run {
     pub outcome: Value,
 }
 
+impl Run {
+    /// A number of the outcome, of all tables together.
+    #[allow(dead_code)]
+    pub fn of_all_tables(&self, field: &str) -> u64 {
+        self.outcome["tables"].as_array().unwrap().iter().filter_map(|table| table[field].as_u64()).sum()
+    }
+}
+
 /// `alluvium run --json` of a job file, which must succeed.
 pub fn run(job: &Path, password: &str) -> Run {
     // A file: a pipe that nobody reads before the end would hold the program up.

@@ -266,18 +266,24 @@ impl Writer<'_> {
 /// Writes a string with the escapes that the server uses.
 fn write_quoted(text: &str, out: &mut String) {
     out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            control if control < ' ' => number::push(out, format_args!("\\u{:04x}", u32::from(control))),
-            other => out.push(other),
+    let mut rest = text;
+    let is_escaped = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    // What is escaped is ASCII, so that everything between is text again.
+    while let Some(at) = rest.bytes().position(is_escaped) {
+        let (plain, from) = rest.split_at(at);
+        out.push_str(plain);
+        match from.bytes().next().unwrap_or_default() {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            0x08 => out.push_str("\\b"),
+            b'\t' => out.push_str("\\t"),
+            0x0c => out.push_str("\\f"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            control => number::push(out, format_args!("\\u{control:04x}")),
         }
+        rest = from.get(1..).unwrap_or_default();
     }
+    out.push_str(rest);
     out.push('"');
 }

@@ -118,3 +118,15 @@ fn no_bytes_whatever_make_reading_panic_or_run_away() {
         }
     }
 }
+
+#[test]
+fn what_a_string_may_not_have_is_escaped_and_nothing_else() {
+    let quoted = |text: &str| {
+        let mut out = String::new();
+        write_quoted(text, &mut out);
+        out
+    };
+    assert_eq!(quoted(""), r#""""#);
+    assert_eq!(quoted("plain é 😀 \u{7f}"), "\"plain é 😀 \u{7f}\"");
+    assert_eq!(quoted("\"a\\é\u{8}\t\u{c}\n\r\u{1}\u{1f}"), r#""\"a\\é\b\t\f\n\r\u0001\u001f""#);
+}

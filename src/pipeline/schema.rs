@@ -201,13 +201,9 @@ impl Session<'_> {
         let mut schema = TableSchema { version, ..TableSchema::clone(&change.schema) };
         let rules = self.job.tables.settings(table).columns;
         let ruled = |schema| {
-            let advice = "change them and load it with";
-            let advice = |reason| {
-                format!(
-                    "its columns under tables in the job file do not fit it: {reason}; {advice}: alluvium run --resnapshot {table}"
-                )
-            };
-            rules.apply(schema).map_err(advice)
+            let unfit = "its columns under tables in the job file do not fit it";
+            let advice = format!("change them and load it with: alluvium run --resnapshot {table}");
+            rules.apply(schema).map_err(|reason| format!("{unfit}: {reason}; {advice}"))
         };
         let followed = known.filter(|known| known.stopped.is_none()).and_then(|known| known.schema.as_ref());
         let (mut copies, mut replaces) = (Vec::new(), false);

@@ -51,7 +51,8 @@ impl fmt::Debug for HashKey {
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 });
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Values as they come into the lake. Null stays null. The hash of a value is that of its bytes, or of its text as SQL writes it.

@@ -39,14 +39,20 @@ async fn create(server: &Server, database: &str) {
         .await;
 }
 
+/// A table under the rules, after its first load.
+async fn loaded(flavor: Flavor) -> (&'static Server, String, TempJob) {
+    let server = Server::shared(flavor);
+    let database = server.new_database("columns").await;
+    create(server, &database).await;
+    let job = job(server, &database, RULES);
+    job.run().expect_code(0);
+    (server, database, job)
+}
+
 #[tokio::test]
 async fn the_lake_has_what_the_rules_leave() {
     for flavor in Flavor::ALL {
-        let server = Server::shared(flavor);
-        let database = &server.new_database("columns").await;
-        create(server, database).await;
-        let job = job(server, database, RULES);
-        job.run().expect_code(0);
+        let (server, database, job) = loaded(flavor).await;
         server
             .exec_all(&[
                 &format!("INSERT INTO {database}.t VALUES ('4333', 3, 'a@b.c', 5, 2, 'y')"),
@@ -77,11 +83,7 @@ async fn the_lake_has_what_the_rules_leave() {
 #[tokio::test]
 async fn treatments_are_kept_while_the_sources_columns_change() {
     for flavor in Flavor::ALL {
-        let server = Server::shared(flavor);
-        let database = &server.new_database("columns").await;
-        create(server, database).await;
-        let job = job(server, database, RULES);
-        job.run().expect_code(0);
+        let (server, database, job) = loaded(flavor).await;
         server
             .exec_all(&[
                 &format!("ALTER TABLE {database}.t CHANGE mail address VARCHAR(90), CHANGE card card_no VARCHAR(30)"),
